@@ -4,6 +4,7 @@ import pytest
 
 from dgmark_documents.charsets import decode, decode_page
 from dgmark_documents.reading import Refusal
+from support.cases import cases
 from support.documents import document_from
 
 WESTERN = "Über die Brücke ging ein Müller; “Il était une fois une fenêtre”, sagte er – und lachte. " * 3
@@ -67,32 +68,14 @@ def test_what_is_no_text_is_refused(content: bytes) -> None:
         decode(content)
 
 
+TEXTS = {"western": WESTERN, "polish": POLISH, "russian": RUSSIAN, "chinese": CHINESE}
+TEXTS |= {"plain": "plain words", "rare": CHINESE + "\u3447"}
 PAGE = "<html><head>{}</head><body><p>{}</p></body></html>"
 
 
-@pytest.mark.parametrize(
-    ("stated", "encoding", "text"),
-    [
-        ('<meta charset="utf-16">', "utf-8", WESTERN),
-        ("<meta charset=UTF-16BE>", "ascii", "plain words"),
-        ('<META http-equiv="Content-Type" content="text/html; charset=utf-16le">', "utf-8", POLISH),
-        ('<meta charset="iso-8859-1">', "cp1252", WESTERN),
-        ('<meta charset="ascii">', "cp1252", WESTERN),
-        ('<meta charset="gb2312">', "gb18030", CHINESE + "\u3447"),
-        ('<meta charset="x-user-defined">', "cp1252", WESTERN),
-        ('<meta content="text/html;charset=koi8-r" http-equiv=content-type>', "koi8-r", RUSSIAN),
-        ('<!-- <meta charset="koi8-r"> --><meta charset="windows-1251">', "cp1251", RUSSIAN),
-        ('<meta charset="unheard-of"><meta charset="windows-1250"><meta charset="koi8-r">', "cp1250", POLISH),
-        ('<meta name="charset" content="charset=koi8-r"><meta charset="utf8">', "utf-8", RUSSIAN),
-        ('<script>"<meta charset=koi8-r>"</script><meta charset="utf-8">', "utf-8", RUSSIAN),
-        ("", "utf-8", RUSSIAN),
-        ("", "cp1251", RUSSIAN),
-        ('<meta charset="koi8-r">', "utf-8-sig", RUSSIAN),
-        ('<meta charset="koi8-r">', "utf-16", RUSSIAN),
-    ],
-)
+@pytest.mark.parametrize(("stated", "encoding", "text"), cases(__file__, "stated"))
 def test_a_page_is_decoded_as_browsers_do(stated: str, encoding: str, text: str) -> None:
-    page = PAGE.format(stated, text)
+    page = PAGE.format(stated, TEXTS[text])
     assert decode_page(page.encode(encoding))[0] == page
 
 

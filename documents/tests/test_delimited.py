@@ -12,23 +12,12 @@ import pytest
 from dgmark.errors import InputError
 from dgmark.rows.delimited import read_delimited
 from dgmark.rows.documents import Document
+from support.cases import cases, data
 from support.documents import document_from
 from support.unmarked_texts import PROSE
 
 WORDS = (PROSE / "willows.txt").read_text(encoding="utf-8").split()
-# what stands between or around words, and how often
-SIGNS = [
-    ('"{}', 8),
-    ('{}"', 8),
-    ('"{}"', 4),
-    ("{},", 20),
-    ("{};", 4),
-    ("{}\n", 6),
-    ("{}\n\n", 2),
-    ("{}\t", 2),
-    ("{}|", 2),
-]
-SIGNS += [('"', 2), ("it's", 4), ("{}\\", 1), ("1,000", 2), ("{}", 135)]
+SIGNS = data(__file__, "signs")
 
 Rows = Sequence[Sequence[str]]
 
@@ -175,80 +164,14 @@ def test_the_rows_are_those_of_the_csv_module() -> None:
 
 # --- what each construct becomes -------------------------------------------------------------------
 
-READ: dict[str, tuple[str, list[tuple[str, str]]]] = {
-    "tabs, a text begins with a mark": (
-        'id\ttext\n1\t"I left. He\n2\tstayed.\n3\tnn-\n',
-        [("1", '"I left. He'), ("2", "stayed."), ("3", "nn-")],
-    ),
-    "tabs, quotations": ('id\ttext\n1\t"Go," he said.\n2\t"No."\n', [("1", '"Go," he said.'), ("2", '"No."')]),
-    "tabs, some texts are quotations": ('id\ttext\n1\t"Go."\n2\tNo.\n', [("1", "Go."), ("2", "No.")]),
-    "one quotation behind a tab": ('id\ttext\n1\t"Go."\n', [("1", "Go.")]),
-    "tabs, enclosed where needed": (
-        'id\ttext\n1\tPlain.\n2\t"A ""big"" one\nof two lines"\n',
-        [("1", "Plain."), ("2", 'A "big" one\nof two lines')],
-    ),
-    "tabs, Excel encloses commas": (
-        'id\ttext\n1\t"a, b"\n2\t"c, d"\n3\te\n',
-        [("1", "a, b"), ("2", "c, d"), ("3", "e")],
-    ),
-    "commas, a quotation": ('id,text\n1,"Go" he said\n2,No\n', [("1", '"Go" he said'), ("2", "No")]),
-    "commas, marks in the middle": (
-        'id,text\n1,Say "go" now\n2,5" nails\n',
-        [("1", 'Say "go" now'), ("2", '5" nails')],
-    ),
-    "commas, all enclosed": ('"id","text"\n"1","a\n2,b"\n', [("1", "a\n2,b")]),
-    "commas, a letter": (
-        'id,text\n1,"Dear Sir,\n\nI write, as you know,\nYours,\nJ"\n',
-        [("1", "Dear Sir,\n\nI write, as you know,\nYours,\nJ")],
-    ),
-    "blank lines in a text": ('text\n"a\n\nb"\n', [("2", "a\n\nb")]),
-    "blank lines between rows": ("id,text\n\n1,a\n\n2,b\n\n\n", [("1", "a"), ("2", "b")]),
-    "one column, unquoted": ("text\nHello, you\nA; b | c\n", [("2", "Hello, you"), ("3", "A; b | c")]),
-    "one column, an empty text": ('text\na\n""\nb\n', [("2", "a"), ("3", ""), ("4", "b")]),
-    "byte order mark": ("\ufeffid,text\n1,a\n", [("1", "a")]),
-    "separator for Excel": ("sep=;\nid;text\n1;a, b\n", [("1", "a, b")]),
-    "unusual separator for Excel": ("SEP=^\nid^text\n1^a; b\n", [("1", "a; b")]),
-    "line ends of old Macs": ('id,text\r1,a\r2,"b\rc"\r', [("1", "a"), ("2", "b\nc")]),
-    "line ends of Windows": ('id,text\r\n1,"a\r\nb"\r\n', [("1", "a\nb")]),
-    "names in other case": (" ID ,\tText \nx,a\n", [("x", "a")]),
-    "rows of blank cells": ("id,text,note\n1,a,x\n,,\n3,b,y\n", [("1", "a"), ("3", "b")]),
-    "a row without an id": ("id,text\n,a\nx,b\n", [("2", "a"), ("x", "b")]),
-    "the index of pandas": (",text\n0,a\n1,b\n", [("2", "a"), ("3", "b")]),
-    "a column of numbers without a name": ("id,text,\n1,a,5\n", [("1", "a")]),
-    "backslashes that are letters": ('id,text\n1,"C:\\new, \\d"\n', [("1", "C:\\new, \\d")]),
-    "one id twice": ("id,text\n1,a\n1,b\n", [("1", "a"), ("1", "b")]),
-}  # fmt: skip
 
-REFUSED = {
-    "a mark that swallows rows": (
-        'id,text\n1,"She said\n2,no\n3,bye"\n',
-        "line 2 encloses the lines up to line 4",
-    ),
-    "the same with tabs": ('id\ttext\n1\t"She said\n2\tno\n3\tbye"\n', "line 2 encloses the lines up to line 4"),
-    "a mark that nothing closes": ('id,text\n1,"She said, no\n2,bye\n', "opens a cell in line 2"),
-    "a separator without marks": ("id,text\n1,a, b\n", "row 2 has more cells than the first row names (3 and 2)"),
-    "a line end without marks": ("id,text\n1,a\nb\n", "row 3 has fewer cells than the first row names (1 and 2)"),
-    "a short row": ("id,text,note\n1,a,x\n2,b\n", "than the first row names (2 and 3), in line 3"),
-    "a long row of blanks": ("id,text\n1,a,\n", "row 2 has more cells than the first row names (3 and 2)"),
-    "text without a name": ("id,text,\n1,a, and b\n", "column without a name holds text in line 2"),
-    "two columns": ("text,text\na,b\n", 'has 2 columns "text"'),
-    "two columns but for case": ("text, Text\na,b\n", 'has 2 columns "text"'),
-    "two other columns": ("text,note,note\na,b,c\n", 'has 2 columns "note"'),
-    "escaped marks": ('id,text\n1,"say \\"no\\", man"\n', "line 2"),
-    "escaped separators": ("id,text\n1,a\\, b\n", "line 2"),
-    "blanks before marks": ('id,text\n1, "a\n2, b"\n', "line 2 stands after a separator and a blank"),
-}  # fmt: skip
+@pytest.mark.parametrize(("content", "wanted"), cases(__file__, "read"))
+def test_what_is_read(content: str, wanted: list[list[str]]) -> None:
+    assert rows_of(content) == [(name, text) for name, text in wanted]
 
 
-@pytest.mark.parametrize("construct", READ)
-def test_what_is_read(construct: str) -> None:
-    content, wanted = READ[construct]
-    assert rows_of(content) == wanted
-
-
-@pytest.mark.parametrize("construct", REFUSED)
-def test_what_is_refused_names_its_line(construct: str) -> None:
-    content, reason = REFUSED[construct]
+@pytest.mark.parametrize(("content", "reason"), cases(__file__, "refused"))
+def test_what_is_refused_names_its_line(content: str, reason: str) -> None:
     with pytest.raises(InputError) as refused:
         rows_of(content)
     assert reason in str(refused.value)

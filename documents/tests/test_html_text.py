@@ -3,24 +3,14 @@
 import pytest
 
 from dgmark_documents.html_text import read_html
+from support.cases import cases, data
 
-PAGE = """<!DOCTYPE html><html><head><title>Title</title><style>p {color: red}</style></head><body>
-<header><h1>The site</h1></header><nav><a href="/">Home</a> <a href="/b">Books</a></nav>
-<main><article><header><h2>A   tale</h2></header>
-<p>One&nbsp;day <b>two</b><i>three</i>
-four.<br>Five<wbr>six<sup><a href="#n1">1</a></sup> <sup>2</sup>.</p>
-<script>if (a < b) document.write("<p>never</p>")</script><noscript>never</noscript><!-- never -->
-<p hidden>never</p><p style="display: none">never</p><p aria-hidden="true">seen</p>
-<table><tr><td>left</td><td>right</td></tr></table><ul><li>first</li><li>second</li></ul>
-<pre>  for x in y:
-    z</pre></article></main>
-<aside>Read also</aside><footer>Imprint</footer></body></html>"""
 TEXT = "A tale\n\nOne day twothree four.\nFivesix 2.\n\nseen\n\nleft right\n\nfirst\nsecond\n\n  for x in y:\n    z"
 AROUND = "The site\n\nHome Books\n\nRead also\n\nImprint\n\nTitle\n\nnever\n\nnever\n\nnever"
 
 
 def test_a_page_is_its_own_text_and_then_what_stands_around_it() -> None:
-    reading = read_html(PAGE.encode())
+    reading = read_html(data(__file__, "page").encode())
     assert reading.text == f"{TEXT}\n\n{AROUND}"
     assert reading.how == (
         "read behind the body: header (7 letters), nav (9 letters), aside (8 letters), footer (7 letters), "
@@ -29,24 +19,7 @@ def test_a_page_is_its_own_text_and_then_what_stands_around_it() -> None:
     assert reading.notes == ("1 script is left out",)
 
 
-@pytest.mark.parametrize(
-    ("page", "text"),
-    [
-        ("<p>open<p>next</div></b>end", "open\n\nnextend"),
-        ("text <b>without</b> frame", "text without frame"),
-        ("<p>a<span> b </span>c</p>", "a b c"),
-        ("<p> a <!-- x --> b</p>\n\n<p>c</p>", "a b\n\nc"),
-        ("<div>a</div><div>b<div>c</div>d</div>e", "a\nb\nc\nd\ne"),
-        ("a<br><br>b", "a\n\nb"),
-        ("<p>soft\u00adhy&shy;phen</p>", "softhyphen"),
-        ("<p style='white-space: pre-wrap'>a  b\nc</p><p>a  b</p>", "a  b\nc\n\na b"),
-        ("<p>&lt;p&gt; &amp;amp; &eacute;&#233;</p>", "<p> &amp; éé"),
-        ("", ""),
-        ("<html><p>a</p></html><p>b</p><html><p>c</p></html>", "a\n\nb\n\nc"),
-        ("<p>a<sup><a href='#n'>twelve letters</a></sup></p>", "atwelve letters"),
-        ("<input type=TEXT value=a><map>b</map>", "ab"),
-    ],
-)
+@pytest.mark.parametrize(("page", "text"), cases(__file__, "shown"))
 def test_tags_spaces_and_characters(page: str, text: str) -> None:
     assert read_html(page.encode()).text == text
 

@@ -23,6 +23,7 @@ from dgmark_documents.notebooks import read_notebook
 from dgmark_documents.reading import Refusal
 from dgmark_documents.subtitles import read_subtitles
 from dgmark_documents.xml_text import read_xml
+from support.cases import cases, data
 from support.documents import document_of_reading
 from support.known_keys import known_key
 from support.marked_texts import marked_text
@@ -157,22 +158,11 @@ FILES = {
     "rows.json": json.dumps([{"id": 7, "text": MARKED}]),
     "lines of objects.json": f"{json.dumps({'text': MARKED})}\n",
     "colours.txt": " ".join(f"\x1b[3{n % 8}m{word}\x1b[0m" for n, word in enumerate(WORDS)),
-    "links.log": " ".join(f"\x1b]8;;http://x\x07{word}\x1b]8;;\x1b\\" for word in WORDS),
     "struck over.txt": "".join(f"{one}\b{one}" if one.isalpha() else one for one in MARKED),
-    "bold.md": " ".join(f"**{word}**" for word in WORDS),
-    "comments.md": " ".join(f"{word}<!-- not this -->" for word in WORDS),
     "numbers.md": " ".join(f"[{word}][{n}]" for n, word in enumerate(WORDS)),
     "table.md": "\n".join(f"| **{' | '.join(line.split())}** |" for line in LINES),
     "emph.tex": "\\documentclass{article}\\begin{document}" + " ".join(rf"\emph{{{word}}}" for word in WORDS),
-    "unknown.tex": " ".join(rf"\myown[x]{{{word}}}" for word in WORDS),
-    "roles.rst": " ".join(f":emphasis:`{word}`" for word in WORDS),
-    "literals.rst": " ".join(f"``{word}``" for word in WORDS),
-    "links.org": " ".join(f"[[x][{word}]]" for word in WORDS),
-    "signs.org": " ".join(f"/{word}/" for word in WORDS),
-    "links.adoc": " ".join(f"link:x[{word}]" for word in WORDS),
-    "bold.wiki": " ".join(f"'''{word}'''" for word in WORDS),
-    "links.mediawiki": " ".join(f"[[x|{word}]]" for word in WORDS),
-    "fonts.pod": " ".join(f"B<{word}>" for word in WORDS),
+    **{name: " ".join(map(template.format, WORDS)) for name, template in data(__file__, "each_word").items()},
     "page.md": f"<!doctype html><html><body>{elements('p', LINES)}</body></html>",
     "words of a page.txt": f"<html><body><p>{elements('b', WORDS, ' ')}</p></body></html>",
 }
@@ -184,20 +174,6 @@ def outcome(path: Path, content: str | bytes, detector: Detector = DETECTOR) -> 
     return found
 
 
-# of these the ends of lines or the signs of tables stay between the words, which costs a part of the mark
-PARTLY = {
-    "lines.ipynb",
-    "page.md",
-    "lines.po",
-    "plural.po",
-    "template.pot",
-    "list.json",
-    "object.json",
-    "records.xml",
-    "table.md",
-}
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_marked_text_is_found_in_each_kind_of_file(name: str, tmp_path: Path) -> None:
     found = outcome(tmp_path / name, FILES[name])
@@ -205,7 +181,7 @@ def test_marked_text_is_found_in_each_kind_of_file(name: str, tmp_path: Path) ->
     item, detection = found
     assert detection.verdict == "watermarked"
     assert isinstance(item.content, str)
-    if name not in PARTLY:
+    if name not in data(__file__, "partly"):
         assert detection.green_fraction > 0.9
     assert recognise(name, FILES[name].encode()[: 2**16]) == item.kind
 
@@ -224,36 +200,14 @@ READERS: dict[str, Callable[[bytes], Any]] = {
     ("kind", "content", "text"),
     [
         ("ipynb", notebook(cell("# A\n"), cell(["b\n", "c"], "code", shown(plain="d"))), "# A\n\nb\nc\n\nd"),
-        ("vtt", "WEBVTT\n\nNOTE x\n\nid\n00:01.000 --> 00:02.000 line:0\n- A &amp; b\n- c\n", "- A & b\n- c"),
-        ("srt", "1\n00:00:01,000 --> 00:00:02,000\n1984\nwas\n\n2\n00:00:03,000 --> 00:00:04,000\n\n", "1984 was"),
-        ("srt", cues(["a {b} c", "a {b} c"]), "a {b} c"),
-        ("po", 'msgid ""\nmsgstr "x"\n\nmsgid "a"\nmsgstr "b\\n\\"c\\""\n#~ msgid "o"\n#~ msgstr "p"\n', 'b\n"c"'),
-        ("po", '# why\n#, fuzzy\nmsgid "one word"\nmsgstr "ein Wort"\n', "ein Wort\n\none word\n\nwhy"),
-        ("xml", "<a><w>no</w><pc>,</pc><w>it</w><pc>(</pc><w>was</w><pc>)</pc></a>", "no, it (was)"),
-        ("xml", "<a><w>do</w><w join='left'>n't</w><w join='right'>L'</w><w>an</w></a>", "don't L'an"),
-        ("xml", "<a>\n<p>one\n  two</p>\n<p>three<lb/>four</p>\n</a>", "one two\nthree\nfour"),
-        ("xml", "<a><screen>x\n  y</screen><b xml:space='preserve'>c  d</b></a>", "x\n  y\nc  d"),
-        ("xml", "<a><!-- x --><?y z?><b>c<!-- x -->d</b>e<script>f</script>g</a>", "cdeg"),
-        ("xml", "<a><b>c</b>d<i>e</i> f</a>", "cde f"),
-        ("json", '{"a": ["b", {"c": "d\\ne"}], "a": 1, "f": null, "g": "h"}', "b\nd\ne\nh"),
+        *cases(__file__, "read"),
     ],
 )
 def test_what_is_read_of_a_file(kind: str, content: str, text: str) -> None:
     assert READERS[kind](content.encode()).text == text
 
 
-@pytest.mark.parametrize(
-    ("kind", "content", "reason"),
-    [
-        ("ipynb", "no JSON", "is no JSON"),
-        ("ipynb", '{"cells": []}', "is no notebook: it has no cells"),
-        ("ipynb", "[1]", "is no notebook"),
-        ("json", '{"a": "b"', "is no JSON"),
-        ("json", '[{"text": "a", "text": "b"}]', "names a field twice in object 1"),
-        ("po", "just words", "is no catalogue"),
-        ("xml", "just words", "is no XML"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "content", "reason"), cases(__file__, "refused"))
 def test_what_is_not_of_its_kind_is_refused(kind: str, content: str, reason: str) -> None:
     with pytest.raises(Refusal, match=reason):
         READERS[kind](content.encode())
@@ -303,29 +257,11 @@ def test_objects_with_a_text_are_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "kind"),
-    [
-        ("", FILES["whole.ipynb"], Kind.NOTEBOOK),
-        ("", FILES["whole.svg"], Kind.SVG),
-        ("", FILES["whole.xml"], Kind.XML),
-        ("a.xsd", FILES["whole.xml"], Kind.XML),
-        ("", FILES["words.vtt"], Kind.SUBTITLES),
-        ("", FILES["words.srt"].replace("0\n", "1\n", 1), Kind.SUBTITLES),
-        ("", FILES["lines.ass"], Kind.SUBTITLES),
-        ("", FILES["list.json"], Kind.JSON),
-        ("", FILES["deep.json"], Kind.JSON),
-        ("", FILES["lines.po"], Kind.CATALOGUE),
-        ("", "[Verse 1] no time", Kind.TEXT),
-        ("", "{curly} words", Kind.TEXT),
-        ("", "<a> tag", Kind.TEXT),
-        ("", "1\nand two", Kind.TEXT),
-        ("a.py", '{"a": 1}', Kind.TEXT),
-        ("a.txt", FILES["whole.ipynb"], Kind.TEXT),
-        ("a.php", FILES["page.md"], Kind.TEXT),
-    ],
+    ("content", "kind", "name"),
+    [*cases(__file__, "first_bytes"), (FILES["words.srt"].replace("0\n", "1\n", 1), "SUBTITLES", None)],
 )
-def test_first_bytes_say_the_kind_where_no_name_does(name: str, content: str, kind: Kind) -> None:
-    assert recognise(name, content.encode()) is kind
+def test_first_bytes_say_the_kind_where_no_name_does(content: str, kind: str, name: str | None) -> None:
+    assert recognise(name or "", FILES.get(content, content).encode()) is Kind[kind]
 
 
 @pytest.mark.parametrize(

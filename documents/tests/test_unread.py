@@ -1,7 +1,7 @@
 """What readers of a document see is read, or noted, or the document is refused: one table over kinds and constructs."""
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -9,6 +9,7 @@ from dgmark.errors import InputError
 from dgmark.rows.documents import Document
 from dgmark_documents.reading import Reading, Refusal
 from support import unread_documents
+from support.cases import data
 from support.documents import document_from
 from support.office_documents import opendocument, packed, root
 from support.unread_documents import BODY, TEXT, verdict_on
@@ -118,47 +119,27 @@ def mail(kind: str, content: str, more: str = "") -> bytes:
 
 
 P, W, T = f"<p>{TEXT}</p>", f"<w:p><w:r><w:t>{TEXT}</w:t></w:r></w:p>", f"<text:p>{TEXT}</text:p>"
-NOTE = '<w:p><w:r><w:footnoteReference w:id="1"/></w:r></w:p>'
 SVG = f"<svg><text>{TEXT}</text></svg>"
 OUTLINE = ("20 20 m " + "30 30 40 40 50 50 c " * 12 + "f ") * 90
 FOOT = "Downloaded from the library of the university on a day of the week, for the use of its members only, page"
 SCAN = "{\\pict\\picwgoal9000\\pichgoal12000 00}"
-BACKGROUNDS = '<style:background-image r:href="x"/><style:background-image/>'
 ATTACHED = "/Names<</EmbeddedFiles<</Names[(a)<</Type/Filespec/F(a)>>]>>>>"
 ATTACHMENT = "Content-Disposition: attachment"
+MAKERS: dict[str, Callable[..., bytes]] = {".html": html, ".docx": docx, ".odt": odt, ".rtf": rtf}
+
+
+def made(construct: str, inner: str, parts: dict[str, str] | None = None) -> bytes:
+    """A document with this in it, and the marked text wherever it says TEXT."""
+    texts = {name: part.replace("TEXT", TEXT) for name, part in (parts or {}).items()}
+    return MAKERS[construct.split(" ")[0]](inner.replace("TEXT", TEXT), **texts)
+
+
 CASES = {
-    ".html SVG text": (html(SVG), READ),
-    ".html MathML text": (html(f"<math><mtext>{TEXT}</mtext></math>"), READ),
-    ".html srcdoc": (html(f'<iframe srcdoc="&lt;p&gt;{TEXT}&lt;/p&gt;"></iframe>'), READ),
-    ".html frame": (html('<iframe src="other.html"></iframe>'), "noted: 1 embedded object is left out"),
-    ".html visible in hidden": (html(f'<p style="visibility:hidden"><b style="visibility: visible">{TEXT}</b>'), READ),
-    ".html script": (html(f'<script>document.write("{TEXT}")</script>'), "noted: 1 script is left out"),
-    ".html picture": (html('<img src="page.png">'), "noted: 1 picture is left out"),
+    **{name: (made(name, *inner), expected) for name, (expected, *inner) in data(__file__, "constructs").items()},
     ".html pictures of pages": (html('<img src="page.png">' * 9, SHORT), REFUSED),
     ".html drawn letters": (html(f'<svg><path d="{"C 2 2 3 3 4 4 " * 300}"/></svg>'), "noted: 1 drawing is left out"),
-    ".html picture aside": (html('<aside><img src="page.png"></aside>'), "noted: 1 picture is left out"),
-    ".docx picture of a page": (docx(picture(500, 700)), "noted: 1 picture is left out"),
     ".docx pictures of pages": (docx(picture(500, 700) * 3), REFUSED),
-    ".docx picture in VML": (docx("<w:pict><w:imagedata/></w:pict>"), "noted: 1 picture is left out"),
-    ".docx picture behind a shape": (docx('<w:pict><w:fill r:id="x"/><w:fill/></w:pict>'), "noted: 1 picture is left"),
-    ".docx ink": (docx("<w:r><w:contentPart/></w:r>"), "noted: 1 picture is left out"),
-    ".odt background": (odt("", styles=BACKGROUNDS), "noted: 1 picture is left out"),
-    ".html background": (html('<p style="background: url(x.png)">x</p>'), "noted: 1 picture is left out"),
-    ".docx text box without VML": (docx(f"<mc:Choice><w:drawing>{W}</w:drawing></mc:Choice>"), READ),
-    ".docx altChunk of HTML": (docx('<w:altChunk r:id="x"/>', kind="aFChunk", part=P, ending="html"), READ),
-    ".docx altChunk": (docx('<w:altChunk r:id="x"/>', part=P, ending="rtf"), "noted: 1 embedded object is left out"),
-    ".docx SmartArt": (docx('<dgm:relIds r:dm="x"/>', kind="diagramData", part=f"<a:p><a:t>{TEXT}</a:t></a:p>"), READ),
-    ".docx footnote": (docx(NOTE, kind="footnotes", part=f'<w:footnote w:id="1">{W}</w:footnote>'), READ),
-    ".docx deletion": (docx(f"<w:del><w:delText>{TEXT}</w:delText></w:del>"), "noted: 1 tracked deletion is left out"),
-    ".docx fldSimple": (docx(f"<w:p><w:fldSimple><w:t>{TEXT}</w:t></w:fldSimple></w:p>"), READ),
-    ".docx ruby": (docx(f"<w:ruby><w:rt><w:t>x</w:t></w:rt><w:rubyBase><w:t>{TEXT}</w:t></w:rubyBase></w:ruby>"), READ),
-    ".docx object": (docx("<w:p><w:object/></w:p>"), "noted: 1 embedded object is left out"),
-    ".odt picture of a page": (odt(frame("<draw:image/>")), "noted: 1 picture is left out"),
     ".odt pictures of pages": (odt(frame("<draw:image/>") * 3), REFUSED),
-    ".odt embedded object": (odt(frame("<draw:object/>")), "noted: 1 embedded object is left out"),
-    ".odt linked section": (odt("<text:s><text:section-source/></text:s>"), "noted: 1 linked section is left out"),
-    ".odt deletion": (odt(f"<text:tracked-changes>{T}</text:tracked-changes>"), "noted: 1 tracked deletion is"),
-    ".odt text box": (odt(frame(f"<draw:text-box>{T}</draw:text-box>")), READ),
     ".epub linear no": (epub(P, linear="no"), READ),
     ".epub most outside the spine": (epub(P * 4, ordered=False), REFUSED),
     ".epub SVG chapter": (epub(SVG, kind="image/svg+xml"), READ),
@@ -166,10 +147,6 @@ CASES = {
     ".epub picture chapters": (epub(*"xxx", kind="image/png"), REFUSED),
     ".epub chapter of a picture": (epub('<img src="page.png"/>'), "noted: 1 picture is left out"),
     ".epub DRM": (epub(P, locked="o/c%201"), "refused: is protected against reading (DRM)"),
-    ".rtf shape": (rtf(f"{{\\shp{{\\*\\shpinst{{\\sp{{\\sn x}}{{\\sv 1}}}}{{\\shptxt {TEXT}}}}}}}"), READ),
-    ".rtf old text box": (rtf(f"{{\\*\\do\\dobxcolumn{{\\dptxbxtext {TEXT}}}}}"), READ),
-    ".rtf footnote": (rtf(f"x{{\\footnote {TEXT}}}"), READ),
-    ".rtf picture": (rtf(f"{{\\*\\shppict{SCAN}}}{{\\nonshppict{SCAN}}}"), "noted: 1 picture is left out"),
     ".rtf pictures of pages": (rtf(SCAN * 9), REFUSED),
     ".pdf scans with a foot line": (pdf(*[image(560, 720) + lines(f"{FOOT} {n}", 40, 30) for n in range(3)]), REFUSED),
     ".pdf scans with captions": (pdf(*[image(560, 600) + lines(BODY[n:][:360], 40, 720) for n in (0, 400)]), REFUSED),
@@ -227,34 +204,14 @@ def test_stamps_and_signs_are_no_part_of_the_text() -> None:
         assert outcome(kind, content) == "not_detected"  # and no note
 
 
-ELEMENTS = (
-    "a abbr address article aside audio b bdi blockquote body button canvas caption center cite code data datalist dd "
-    "del desc details dialog div dl dt em embed fieldset figcaption figure font footer form frameset h1 header hgroup "
-    "html i iframe ins kbd label legend li main map mark marquee menu meter nav noscript object ol optgroup p "
-    "option output picture pre progress q rp rt ruby s samp search section select slot small span strong sub "
-    "summary sup svg table tbody td template textarea tfoot th thead title tr tt u ul var video x-own"
-)
-ATTRIBUTES = "alt aria-label content data-text label placeholder summary title value"
-WORD = (
-    "ins hyperlink sdtContent smartTag moveTo txbxContent textbox customXml fldSimple rPr pPr sectPr tab object pict "
-    "drawing ruby rt Fallback Choice oMath m own"
-)
-TEXTS = (
-    "p h span a ruby-text ruby-base note note-citation annotation annotation-end title desc forms own s line-break "
-    "sequence-decls list-header table-cell text-box section tab object frame"
-)
-GROUPS = (
-    "header footer headerl footerf footnote annotation shptxt sv upr mr mmath ffdeftext ffhelptext atnauthor own "
-    "object result nonshppict"
-)
-PARTS = "header footer footnotes endnotes comments chart diagramData subDocument aFChunk none"
+NODES: dict[str, str] = data(__file__, "nodes")
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """Pages of HTML with marked text in each kind of node."""
-    for element in ELEMENTS.split():
+    for element in NODES["elements"].split():
         yield f"in {element}", f"<{element}>{TEXT}</{element}>"
-    for attribute in ATTRIBUTES.split():
+    for attribute in NODES["attributes"].split():
         yield f"{attribute} of p", f'<p {attribute}="{TEXT}">x</p>'
         yield f"{attribute} of input", f'<input type="TEXT" {attribute}="{TEXT}">'
     for style in ("display:none", "visibility:hidden"):
@@ -273,16 +230,16 @@ def nodes() -> Iterator[tuple[str, str, bytes]]:
         yield ".eml", node, mail("text/html", html(page).decode())
         yield ".epub", node, epub(html(page, "").decode())
         yield ".docx", node, docx('<w:altChunk r:id="x"/>', kind="aFChunk", part=page, ending="html")
-    for node in WORD.split():
+    for node in NODES["word"].split():
         yield ".docx", node, docx(f"<w:p><w:{node}><w:t>{TEXT}</w:t></w:{node}></w:p>")
         yield ".docx", f"plain {node}", docx(f"<w:p><w:{node}>{TEXT}</w:{node}></w:p>")
         yield ".docx", f"attribute of {node}", docx(f'<w:p><w:{node} string="{TEXT}"/></w:p>')
     symbols = "".join(f'<w:sym w:font="Arial" w:char="F0{ord(one):02X}"/>' for one in TEXT)
     yield ".docx", "symbols", docx(f"<w:p><w:r>{symbols}</w:r></w:p>")
     yield ".docx", "button", docx(f"<w:p><w:instrText> MACROBUTTON x {TEXT}</w:instrText><w:fldChar/></w:p>")
-    for kind in PARTS.split():
+    for kind in NODES["parts"].split():
         yield ".docx", kind, docx("", kind=kind, part=W)
-    for node in TEXTS.split():
+    for node in NODES["opendocument"].split():
         yield ".odt", node, odt(f"<text:p><text:{node}>{TEXT}</text:{node}></text:p>")
         yield ".odt", f"attribute of {node}", odt(f'<text:p><text:{node} text:own="{TEXT}"/></text:p>')
         yield (
@@ -294,7 +251,7 @@ def nodes() -> Iterator[tuple[str, str, bytes]]:
         for kind in ("text/html", "application/xhtml+xml", "image/svg+xml", "text/plain"):
             yield ".epub", f"{kind}, in order: {ordered}", epub(P, kind=kind, ordered=ordered)
     codes = "".join(f"\\u{ord(one)}?" for one in TEXT)
-    for node in GROUPS.split():
+    for node in NODES["rtf"].split():
         yield ".rtf", node, rtf(f"{{\\{node} {TEXT}}}")
         yield ".rtf", f"ignorable {node}", rtf(f"{{\\*\\{node} {TEXT}}}")
         yield ".rtf", f"codes in {node}", rtf(f"{{\\{node} {codes}}}")

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from dgmark_documents.reading import Reading, Refusal
 from support import unread_documents
+from support.cases import data
 from support.office_documents import packed
 from support.unread_documents import BODY, TEXT, pieces
 
@@ -60,14 +61,7 @@ def string(text: str) -> str:
 
 def attributes() -> Iterator[tuple[str, str]]:
     """Pages with the text in attributes: whole, and in pieces."""
-    elements = {
-        "title": "<span {}>x</span>",
-        "alt": '<img src="x.png" width="9" height="9" {}>',
-        "placeholder": "<textarea {}></textarea>",
-        "label": "<option {}></option>",
-        "value": "<input type=own {}>",
-    }
-    for name, element in elements.items():
+    for name, element in data(__file__, "attributes").items():
         for size in (90, len(TEXT)):
             held = "".join(element.format(f'{name}="{escape(one)}"') for one in pieces(TEXT, size))
             yield f"{name} in pieces of {size}", page(f"<select>{held}</select>" if name == "label" else held)
@@ -101,22 +95,10 @@ def words() -> Iterator[tuple[str, str]]:
     def each(element: str, around: str = "{}", style: str = "") -> str:
         return page(around.format("".join(element.format(one) for one in found)), f"<style>{style}</style>")
 
-    yield "inline blocks", each('<div style="display:inline-block">{}&nbsp;</div>')
-    yield "flex", each("<div>{}</div>", '<div style="display:flex;flex-wrap:wrap">{}</div>')
-    yield "grid", each("<p>{}</p>", '<div style="display:grid">{}</div>')
-    yield "floats", each("<div>{}</div>", "<section>{}</section>", "section div{float:left}")
-    yield "placed", each("<div>{}</div>", "<section>{}</section>", "section div{position:absolute}")
-    yield "cells", each("<td>{}</td>", "<table><tr>{}</tr></table>")
-    yield "table cells by style", each("<i>{}</i>", '<div style="display:table-row">{}</div>', "i{display:table-cell}")
-    yield "formula", each("<mi>{}</mi><mspace/>", "<math><mrow>{}</mrow></math>")
-    yield "words of a formula", each("<mtext>{}</mtext><mo> </mo>", "<math>{}</math>")
-    yield "svg", each("<text>{}</text>", "<svg>{}</svg>")
-    yield "words of a drawing", each('<tspan x="1">{}</tspan>', "<svg><text>{}</text></svg>")
+    for name, row in data(__file__, "words").items():
+        yield name, each(*row)
     yield "no-break spaces", page(TEXT.replace(" ", "&nbsp;"))
     yield "thin spaces", page(TEXT.replace(" ", "\u2009"))
-    yield "options", each("<option>{}</option>", "<select>{}</select>")
-    yield "data list", each("<option value=x>{}</option>", "<datalist>{}</datalist>")
-    yield "readings", each("<ruby>x<rt>{}</rt></ruby>")
     items = "".join(f'<i style="order:{n}">{found[n]}&nbsp;</i>' for n in order)
     yield "order", page(f'<div style="display:flex">{items}</div>')
     backwards = "".join(f"<i>{one} </i>" for one in reversed(found))
@@ -132,25 +114,7 @@ def words() -> Iterator[tuple[str, str]]:
 def styles() -> Iterator[tuple[str, str]]:
     """Pages whose styles show the text."""
     text, mark = string(TEXT), '<ul><li id="a">x</li></ul>'
-    rules = {
-        "before": "#a::before{content:%s}",
-        "after, nested": "body{& #a::after{content:%s}}",
-        "an old pseudo element": "#a:before{content:%s}",
-        "a variable": ":root{--t:%s}#a::before{content:var(--t)}",
-        "a variable of a variable": ":root{--u:%s;--t:var(--u)}#a::before{content:var(--t)}",
-        "a fallback": "#a::before{content:var(--none, %s)}",
-        "a counter's text": "#a::before{content:counter(c, decimal) %s}",
-        "a marker": "#a{list-style:%s}",
-        "a counter style": "@counter-style q{system:cyclic;symbols:%s}#a{list-style:q}",
-        "a prefix of a counter style": "@counter-style q{system:extends decimal;prefix:%s}#a{list-style:q}",
-        "a registered variable": "@property --t{syntax:'*';inherits:true;initial-value:%s}#a::before{content:var(--t)}",
-        "a wide screen": "@media (min-width:1px){#a::before{content:%s}}",
-        "print": "@media print{#a::before{content:%s}}",
-        "a layer": "@layer x{#a::before{content:%s}}",
-        "what is supported": "@supports (color:red){#a::before{content:%s}}",
-        "frames": "@keyframes k{to{content:%s}}#a::before{content:'';animation:k 1s forwards}",
-    }
-    for name, rule in rules.items():
+    for name, rule in data(__file__, "rules").items():
         sheet = rule % text
         yield name, page(mark, f"<style>{sheet}</style>")
         yield f"{name}, data", page(mark, f'<link rel=stylesheet href="data:text/css,{quote(sheet)}">')
@@ -261,28 +225,7 @@ def mails() -> Iterator[tuple[str, bytes]]:
     yield "style sheet", mail("related", styled, sheet)
 
 
-HIDING = (
-    "display:none", "visibility:hidden", "font-size:0", "font:0/0 a", "font-size:.5px", "opacity:0", "color:#fff",
-    "color:rgb(255 255 254)", "color:transparent", "position:absolute;left:-9999px", "position:fixed;top:-200em",
-    "text-indent:-9999px", "position:absolute;clip:rect(0 0 0 0)", "clip-path:inset(50%)", "clip-path:circle(0)",
-    "display:block;height:0;overflow:hidden", "max-width:0;overflow:hidden", "transform:scale(0)",
-    "transform:translateX(-9999px)", "display:inline-block;scale:0", "zoom:.01", "filter:opacity(0)",
-    "content-visibility:hidden", "margin-left:-9999px", "background:#000", "position:relative;z-index:-1",
-    "--x:none;display:var(--x)", "-webkit-text-fill-color:#fff", "letter-spacing:-1em", "color:white;background:white",
-    "visibility:collapse", "position:absolute;inset:-9999px",
-    # by sides of the line, under old names, and computed
-    "position:absolute;inset-inline-start:-9999px", "margin-inline:-9999px 0",
-    "display:block;margin-block-start:-9999px", "display:inline-block;inline-size:0;overflow:hidden",
-    "display:block;max-block-size:0;overflow:clip", "-webkit-transform:scale(0);display:inline-block",
-    "-webkit-opacity:0", "font-size:calc(1px - 1px)", "font-size:clamp(0px, 0em, 0px)",
-    "font-size:max(0px, min(0px, 1em))", "--n:-1;position:absolute;left:calc(9999px * var(--n))",
-    "opacity:calc(1 - 1)", "font-size:calc(1px * own(0))", "mask-image:linear-gradient(transparent, transparent)",
-    "filter:url(#a)", "filter:invert(1)", "display:inline-block;rotate:x 90deg",
-    "display:inline-block;transform:rotate3d(1,0,0,90deg)", "font-size-adjust:0",
-    "display:inline-block;contain:strict;width:0;height:0", "display:block;line-height:0;overflow:hidden",
-    "display:block;text-indent:100%;white-space:nowrap;overflow:hidden", "animation:gone 1s forwards",
-    "animation-name:never",
-)  # fmt: skip
+HIDING = data(__file__, "hiding")
 FRAMES = "@keyframes gone{from{opacity:1}to{opacity:0}}@keyframes never{from,to{visibility:hidden}}"
 # of a part of a drawing
 HIDING_ATTRIBUTES = (

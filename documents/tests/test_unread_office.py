@@ -9,6 +9,7 @@ import pytest
 from dgmark import read_document
 from dgmark.errors import InputError
 from dgmark_documents.reading import Reading, Refusal
+from support.cases import cases, data
 from support.office_documents import opendocument, paragraph, root, rtf, with_part, word
 from support.unread_documents import DECOY, HUMAN, pieces, read, verdict_on
 from support.unread_documents import LETTERS as TEXT
@@ -28,69 +29,10 @@ def p(inner: str) -> str:
     return f"<text:p>{BODY}</text:p>{inner}"
 
 
-RUN = "<w:p><w:r>{}</w:r></w:p>"
-BOX = "<w:txbxContent><w:p><w:r><w:t>{}</w:t></w:r></w:p></w:txbxContent>"
-# of Word: what stands in the body for each piece of a text
-WORD = {
-    "text box of VML": RUN.format(f"<w:pict><v:shape><v:textbox>{BOX}</v:textbox></v:shape></w:pict>"),
-    "text box": RUN.format(f"<w:drawing><wps:wsp><wps:txbx>{BOX}</wps:txbx></wps:wsp></w:drawing>"),
-    "drawn text": RUN.format('<w:pict><v:shape><v:textpath string="{}"/></v:shape></w:pict>'),
-    "entry of a list": RUN.format(
-        '<w:fldChar w:fldCharType="begin"><w:ffData><w:ddList><w:listEntry w:val="{}"/></w:ddList></w:ffData>'
-        '</w:fldChar><w:fldChar w:fldCharType="end"/>'
-    ),
-    "item of a control": "<w:sdt><w:sdtPr><w:dropDownList><w:listItem w:displayText='{}'/></w:dropDownList></w:sdtPr>"
-    "</w:sdt>",
-    "help of a field": RUN.format(
-        "<w:fldChar w:fldCharType='begin'><w:ffData><w:helpText w:val='{}'/></w:ffData></w:fldChar>"
-    ),
-    "alternative text": RUN.format('<w:drawing><wp:docPr descr="{}"/></w:drawing>'),
-    "tool tip": '<w:p><w:hyperlink w:tooltip="{}"/></w:p>',
-    "reading beside a word": RUN.format("<w:ruby><w:rt><w:r><w:t>{}</w:t></w:r></w:rt></w:ruby>"),
-    "button": "<w:p><w:fldSimple w:instr='MACROBUTTON x {}'/></w:p>",
-    "fallback": RUN.format(
-        "<mc:AlternateContent><mc:Choice Requires='own'/><mc:Fallback><w:t>{}</w:t></mc:Fallback></mc:AlternateContent>"
-    ),
-    "insertion": "<w:p><w:ins><w:r><w:t>{}</w:t></w:r></w:ins></w:p>",
-    "formula": "<w:p><w:oMath><w:r><w:t>{}</w:t></w:r></w:oMath></w:p>",
-}  # fmt: skip
-# of OpenDocument
-TEXTS = {
-    "text box": "<text:p><draw:frame><draw:text-box><text:p>{}</text:p></draw:text-box></draw:frame></text:p>",
-    "shape": "<text:p><draw:custom-shape><text:p>{}</text:p></draw:custom-shape></text:p>",
-    "note": "<text:p><text:note><text:note-body><text:p>{}</text:p></text:note-body></text:note></text:p>",
-    "comment": "<text:p><office:annotation><text:p>{}</text:p></office:annotation></text:p>",
-    "form field": '<office:forms><form:form><form:text form:current-value="{}"/></form:form></office:forms>',
-    "entry of a list": '<text:p><text:drop-down><text:label text:value="{}"/></text:drop-down></text:p>',
-    "alternative text": "<text:p><draw:frame><svg:desc>{}</svg:desc></draw:frame></text:p>",
-    "reading beside a word": "<text:p><text:ruby><text:ruby-text>{}</text:ruby-text></text:ruby></text:p>",
-    "formula": "<text:p><draw:frame><draw:object><text:mi>{}</text:mi></draw:object></draw:frame></text:p>",
-    "shown text": '<text:p><text:hidden-text text:is-hidden="false">{}</text:hidden-text></text:p>',
-}  # fmt: skip
-TABLE = "<w:tbl><w:tblPr>{}</w:tblPr><w:tr><w:trPr>{}</w:trPr><w:tc><w:tcPr>{}</w:tcPr>{}</w:tc></w:tr></w:tbl>"
-RTF_LOOKS = (
-    "\\v", "\\deleted", "\\mvf", "\\fs1", "\\cf1", "\\charscalex1",
-    "\\fi-30000", "\\ri30000", "\\posx30000",
-)  # fmt: skip
-GROUPS = {
-    "text box": "{{\\*\\shpinst{{\\shptxt {}}}}}",
-    "header": "{{\\header {}}}",
-    "footnote": "{{\\footnote {}}}",
-    "comment": "{{\\*\\annotation {}}}",
-    "entry of a list": "{{\\field{{\\*\\fldinst FORMDROPDOWN {{\\*\\formfield{{\\*\\ffl {}}}}}}}{{\\fldrslt}}}}",
-    "help of a field": "{{\\field{{\\*\\fldinst{{\\*\\formfield{{\\*\\ffhelptext {}}}}}}}}}",
-    "drawn text": "{{\\*\\shpinst{{\\sp{{\\sn gtextUNICODE}}{{\\sv {}}}}}}}",
-    "button": "{{\\field{{\\*\\fldinst MACROBUTTON x {}}}}}",
-    "two forms": "{{\\upr{{x}}{{\\*\\ud{{{}}}}}}}",
-    "number of a list": "{{\\listtext {}}}",
-    "level of a list": "{{\\*\\listtable{{\\list{{\\listlevel{{\\leveltext\\'02{};}}}}}}}}\\ls1 ",
-    "old number of a list": "{{\\*\\pn\\pnlvlbody{{\\pntxtb {}}}}}",
-    "separator of notes": "{{\\*\\ftnsep {}}}",
-}
 MAKERS: dict[str, tuple[dict[str, str], Callable[[str], bytes]]] = {
-    ".docx": (WORD, lambda inner: word(w(inner))),
-    ".odt": (TEXTS, lambda inner: opendocument(p(inner))),
-    ".rtf": (GROUPS, lambda inner: rtf(f"{BODY}\\par {inner}")),
+    ".docx": (data(__file__, "word"), lambda inner: word(w(inner))),
+    ".odt": (data(__file__, "opendocument"), lambda inner: opendocument(p(inner))),
+    ".rtf": (data(__file__, "rtf"), lambda inner: rtf(f"{BODY}\\par {inner}")),
 }
 
 
@@ -190,48 +132,17 @@ STYLES = {
         + STYLE.format("t", "", "<w:sz w:val='2'/>"),
     )
 }  # fmt: skip
-LOOKS = (
-    "<w:vanish/>", "<w:specVanish/>", "<w:rStyle w:val='h'/>", "<w:rStyle w:val='i'/>", "<w:rStyle w:val='t'/>",
-    "<w:sz w:val='1'/>", "<w:color w:val='FFFFFF'/>", "<w:color w:val='FEFEFE'/>", "<w:w w:val='1'/>",
-    "<w:color w:val='112233'/><w:shd w:fill='112233'/>", "<w:rFonts w:ascii='Wingdings'/>",
-    "<w:textFill><w:noFill/></w:textFill>",
-    "<w:color w:val='000000'/><w:highlight w:val='black'/>", "<w:color w:val='FFFF00'/><w:highlight w:val='yellow'/>",
-    "<w:color w:val='000000'/><w:shd w:val='solid' w:color='000000' w:fill='FFFFFF'/>", "<w:position w:val='-3000'/>",
-)  # fmt: skip
-SPAN_LOOKS = (
-    "text:display='none'", "fo:font-size='1pt'", "fo:color='#ffffff'", "style:font-name='Wingdings'",
-    "fo:color='#112233' fo:background-color='#112233'", "fo:color='#000000' loext_opacity='0%'",
-)  # fmt: skip
 
 
 def decoys() -> Iterator[tuple[str, str, bytes]]:
     """Documents of marked text among whose words stand others that nobody sees."""
     words = list(zip(re.findall("(?:[^ ]+ ?){4}", TEXT), re.findall("(?:[^ ]+ ?){12}", DECOY), strict=False))
-    for look in LOOKS:
+    for look in data(__file__, "looks"):
         runs = "".join(f"<w:r><w:t>{a}</w:t></w:r><w:r><w:rPr>{look}</w:rPr><w:t>{b}</w:t></w:r>" for a, b in words)
         yield ".docx", look, word(f"<w:p>{runs}</w:p>", STYLES)
-    box = BOX.format(DECOY)
-    hidden = {
-        "row": f"<w:tbl><w:tr><w:trPr><w:hidden/></w:trPr><w:tc>{paragraph(DECOY)}</w:tc></w:tr></w:tbl>",
-        "flat row": "<w:tbl><w:tr><w:trPr><w:trHeight w:val='1' w:hRule='exact'/></w:trPr>"
-        f"<w:tc>{paragraph(DECOY)}</w:tc></w:tr></w:tbl>",
-        "flat lines": paragraph(DECOY, about="<w:spacing w:line='2' w:lineRule='exact'/>"),
-        "lines of a share": paragraph(DECOY, about="<w:spacing w:line='2'/>"),
-        "first lines off the page": paragraph(DECOY, about="<w:ind w:firstLine='-30000'/>"),
-        "table off the page": TABLE.format("<w:tblInd w:w='30000'/>", "", "", paragraph(DECOY)),
-        "deleted row": TABLE.format("", "<w:del/>", "", paragraph(DECOY)),
-        "deleted cell": TABLE.format("", "", "<w:cellDel/>", paragraph(DECOY)),
-        "off the page": paragraph(DECOY, about="<w:ind w:left='-30000'/>"),
-        "hidden shape": RUN.format(f"<w:pict><v:shape style='visibility:hidden'>{box}</v:shape></w:pict>"),
-        "hidden drawing": RUN.format(f"<w:drawing><wp:docPr hidden='1'/>{box}</w:drawing>"),
-        "choice": RUN.format(
-            f"<mc:AlternateContent><mc:Choice Requires='own'><w:t>{DECOY}</w:t></mc:Choice><mc:Fallback/>"
-            "</mc:AlternateContent>"
-        ),
-    }  # fmt: skip
-    for name, inner in hidden.items():
-        yield ".docx", name, word(paragraph(TEXT) + inner)
-    for look in SPAN_LOOKS:
+    for name, node in data(__file__, "hidden").items():
+        yield ".docx", name, word(paragraph(TEXT) + node.format(DECOY))
+    for look in data(__file__, "span_looks"):
         style = f"<style:style style:name='d' style:family='text'><style:text-properties {look}/></style:style>"
         style = style.replace("loext_", "style:")
         spans = "".join(f'{a}<text:span text:style-name="d">{b}</text:span>' for a, b in words)
@@ -242,12 +153,9 @@ def decoys() -> Iterator[tuple[str, str, bytes]]:
         )
         flat = f"<text:p text:style-name='d'>{DECOY}</text:p>"
         yield ".odt", look, opendocument(f"<text:p>{TEXT}</text:p>{flat}", automatic=style)
-    for name, around in {
-        "section": "<text:section text:display='none'><text:p>{}</text:p></text:section>",
-        "field": "<text:p><text:variable-set text:display='none'>{}</text:variable-set></text:p>",
-    }.items():
+    for name, around in data(__file__, "hidden_in_opendocument").items():
         yield ".odt", name, opendocument(f"<text:p>{TEXT}</text:p>{around.format(DECOY)}")
-    for look in RTF_LOOKS:
+    for look in data(__file__, "rtf_looks"):
         yield ".rtf", look, rtf("".join(f"{a}{{{look} {b}}}" for a, b in words))
     yield ".rtf", "behind the end", rtf(f"{TEXT}}}{DECOY}{{")
 
@@ -287,16 +195,7 @@ def test_a_letter_with_a_letterhead_and_a_foot_is_an_ordinary_document(kind: str
     assert verdict_on(read(kind, letter(kind, TEXT))) == "watermarked"
 
 
-@pytest.mark.parametrize(
-    ("look", "about"),
-    [
-        ("<w:color w:val='FFFFFF'/><w:shd w:fill='203040'/>", ""),  # white on a dark ground
-        ("<w:color w:val='FFFFFF'/><w:highlight w:val='black'/>", ""),
-        ("<w:color w:val='FFFFFF'/>", "<w:shd w:fill='203040'/>"),
-        ("<w:vanish w:val='0'/>", ""),
-        ("<w:rStyle w:val='h'/><w:vanish w:val='false'/>", ""),
-    ],
-)
+@pytest.mark.parametrize(("look", "about"), cases(__file__, "seen"))
 def test_text_that_can_be_seen_is_not_taken_for_hidden(look: str, about: str) -> None:
     reading = read(".docx", word(paragraph(TEXT, look, about), STYLES))
     assert (reading.notes, verdict_on(reading)) == ((), "watermarked")

@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import dgmark
 from dgmark.checkpoint.families import LLADA, family_of
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.checkpoint.gguf import read_header
-from dgmark.cli import app
 from dgmark.errors import CheckpointFormat
 from dgmark_service.serve_command import _sources
 from support import tiny_gguf
+from support.command_line import run
 
 FILE = tiny_gguf.GOLDEN / "llada.gguf"
 FINGERPRINT = "0bd3e9ed6e9963c5"  # of the tokenizer of the model that the file was made from
@@ -42,7 +41,7 @@ def test_its_tokenizer_is_that_of_the_model_it_was_made_from() -> None:
 
 
 def test_a_key_made_for_a_file_reads_texts(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["keygen", str(tmp_path / "key.json"), "--model", str(FILE)])
+    done = run("keygen", tmp_path / "key.json", "--model", FILE)
     assert (done.exit_code, "warning" in done.stderr) == (0, False), done.output
     key = dgmark.WatermarkKey.load(tmp_path / "key.json")
     assert (key.spec.table_size, key.spec.tokenizer_fingerprint) == (tiny_gguf.ROWS, FINGERPRINT)
@@ -172,7 +171,7 @@ def test_an_autoregressive_model_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     tiny_gguf.write(tmp_path / "llama.gguf", tiny_gguf.llama())
-    done = CliRunner().invoke(app, [*command, "--model", "llama.gguf"])
+    done = run(*command, "--model", "llama.gguf")
     assert done.exit_code == CheckpointFormat.exit_code
     assert "holds a model of the architecture 'llama'; of GGUF files dgmark runs the diffusion models" in " ".join(
         done.stderr.split()

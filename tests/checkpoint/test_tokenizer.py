@@ -27,61 +27,50 @@ def changed(change: Change) -> Tokenizer:
     return wrap(tokenizers.Tokenizer.from_str(json.dumps(state)), "changed")
 
 
-def lower_case(state: dict[str, Any]) -> None:
-    state["normalizer"] = {"type": "Lowercase"}
-
-
-def a_word_exchanged(state: dict[str, Any]) -> None:
-    """No word of the probe text is."""
-    state["normalizer"] = {"type": "Replace", "pattern": {"String": " the"}, "content": " teh"}
-
-
-def one_merge_less(state: dict[str, Any]) -> None:
-    state["model"]["merges"].pop()
-
-
 def two_merges_exchanged(state: dict[str, Any]) -> None:
     merges = state["model"]["merges"]
     merges[100], merges[101] = merges[101], merges[100]
 
 
-def no_pre_tokenizer(state: dict[str, Any]) -> None:
-    state["pre_tokenizer"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
-
-
 def one_more_special_token(state: dict[str, Any]) -> None:
-    token = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    state["added_tokens"].append({"id": 300, "content": next(iter_word(state, 300)), "special": True, **token})
+    content = next(word for word, number in state["model"]["vocab"].items() if number == 300)
+    state["added_tokens"].append({"id": 300, "content": content, "special": True, **FLAGS})
 
 
-def iter_word(state: dict[str, Any], token_id: int) -> Any:
-    return (word for word, number in state["model"]["vocab"].items() if number == token_id)
+FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+DECIDING: dict[str, Change] = {
+    "lower case": lambda state: state.update(normalizer={"type": "Lowercase"}),
+    # no word of the probe text is
+    "a word exchanged": lambda state: state.update(
+        normalizer={"type": "Replace", "pattern": {"String": " the"}, "content": " teh"}
+    ),
+    "one merge less": lambda state: state["model"]["merges"].pop(),
+    "two merges exchanged": two_merges_exchanged,
+    "no pre-tokenizer": lambda state: state.update(
+        pre_tokenizer={"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    ),
+    "one more special token": one_more_special_token,
+}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [lower_case, a_word_exchanged, one_merge_less, two_merges_exchanged, no_pre_tokenizer, one_more_special_token],
-)
+@pytest.mark.parametrize("change", DECIDING.values(), ids=DECIDING)
 def test_what_decides_ids_changes_the_fingerprint(change: Change) -> None:
     assert changed(change).fingerprint != builtin_tokenizer().fingerprint
 
 
-def truncation(state: dict[str, Any]) -> None:
-    state["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+SWITCHED_OFF: dict[str, Change] = {
+    "truncation": lambda state: state.update(
+        truncation={"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    ),
+    "padding": lambda state: state.update(
+        padding={"strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None}
+        | {"pad_id": 3, "pad_type_id": 0, "pad_token": "<|pad|>"}
+    ),
+    "dropout": lambda state: state["model"].update(dropout=0.5),
+}
 
 
-def padding(state: dict[str, Any]) -> None:
-    state["padding"] = {
-        "strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 3, "pad_type_id": 0,
-        "pad_token": "<|pad|>",
-    }  # fmt: skip
-
-
-def dropout(state: dict[str, Any]) -> None:
-    state["model"]["dropout"] = 0.5
-
-
-@pytest.mark.parametrize("change", [truncation, padding, dropout])
+@pytest.mark.parametrize("change", SWITCHED_OFF.values(), ids=SWITCHED_OFF)
 def test_what_is_switched_off_leaves_fingerprint_and_ids(change: Change) -> None:
     other, builtin = changed(change), builtin_tokenizer()
     assert other.fingerprint == builtin.fingerprint
@@ -121,8 +110,6 @@ def test_the_fingerprint_of_the_built_in_tokenizer_never_changes() -> None:
 
 
 # --- the ids that a file states
-
-FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 
 
 @pytest.mark.parametrize("special", [True, False], ids=["special", "plain"])

@@ -1,19 +1,20 @@
 """Every command with files that are not files: one clear error with its exit code, no traceback, and an end."""
 
 import os
+import shlex
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from support.cases import data
 from support.command_line import run
 from support.known_keys import known_key
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs the pipes and devices of Unix")
 
 PATIENCE = 120  # seconds until a command counts as hanging
-Words = list[object]
 
 
 @pytest.fixture(scope="module")
@@ -44,47 +45,21 @@ def _too_long(*_: object) -> None:
     raise AssertionError(f"the command did not end within {PATIENCE} seconds")
 
 
-# how a command is given a file, and the exit codes for one that cannot be used
-COMMANDS: dict[str, tuple[Callable[[str], Words], int]] = {
-    "detect": (lambda bad: ["detect", "--key", "key.json", bad], 4),
-    "detect --key": (lambda bad: ["detect", "--key", bad, "text.txt"], 5),
-    "detect --keys": (lambda bad: ["detect", "--keys", bad, "text.txt"], 5),
-    "detect --tokenizer": (lambda bad: ["detect", "--key", "key.json", "--tokenizer", bad, "text.txt"], 6),
-    "generate --prompts": (lambda bad: ["generate", "--key", "key.json", "--prompts", bad], 4),
-    "generate --key": (lambda bad: ["generate", "--key", bad, "--prompt", "x"], 5),
-    "generate --model": (lambda bad: ["generate", "--key", "key.json", "--prompt", "x", "--model", bad], 6),
-    "infill --texts": (lambda bad: ["infill", "--key", "key.json", "--texts", bad], 4),
-    "infill --model": (lambda bad: ["infill", "--key", "key.json", "a [mask:3]", "--model", bad], 6),
-    "keygen --model": (lambda bad: ["keygen", "new.json", "--model", bad], 6),
-    "key show": (lambda bad: ["key", "show", bad], 5),
-    "demo --model": (lambda bad: ["demo", "--model", bad], 2),
-}
-BAD = {
-    "missing": "missing.txt",
-    "null": "/dev/null",
-    "zero": "/dev/zero",
-    "memory": "/proc/self/mem",
-    "folder": "folder",
-    "nobody": "~nobody-of-this-name/file",
-    "long": "n" * 5000,
-    "not UTF-8": os.fsdecode(b"n\xff"),
-    "empty": "empty",
-    "bytes": "bytes",
-}
+BAD: dict[str, str] = data(__file__, "bad") | {"long": "n" * 5000, "not UTF-8": os.fsdecode(b"n\xff")}
 # a document's character set is found
 READS_ANY_CHARSET = {("detect", "bytes")}
 
 
 @pytest.mark.parametrize("bad", BAD)
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", data(__file__, "commands"))
 def test_a_file_that_is_none_is_one_clear_error(command: str, bad: str, folder: Path) -> None:
     if not Path("/proc/self/mem").exists() and bad == "memory":
         pytest.skip("needs /proc")
     if (command, bad) in READS_ANY_CHARSET:
         pytest.skip("documents may be in other character sets (tests/documents)")
-    words, code = COMMANDS[command]
+    line, code = data(__file__, "commands")[command]
     before = {path.name for path in folder.iterdir()}
-    done = run(*words(BAD[bad]))
+    done = run(*(BAD[bad] if word == "FILE" else word for word in shlex.split(line)))
     assert done.exit_code == code, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""

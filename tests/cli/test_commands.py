@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shlex
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from dgmark import WatermarkKey
 from dgmark.checkpoint.folder import BUILTIN, builtin_folder
 from dgmark.cli.demo import SHOWS
 from dgmark.watermark.position import tables_of
+from support.cases import cases
 from support.command_line import rows, run
 from support.fresh_process import run_fresh
 from support.known_keys import bound_key, key_file_of, known_key
 from support.unmarked_texts import PROSE
 
+LONG = "word " * 1100
 SHORT = ["--length", "32", "--block-length", "16"]
 key_file = key_file_of(known_key("command line"))
 
@@ -45,23 +48,13 @@ def test_keygen_prints_the_key_on_stdout_and_what_to_do_next_on_stderr(tmp_path:
     assert (again.exit_code, "never overwritten" in again.stderr) == (5, True)
 
 
-@pytest.mark.parametrize(
-    ("options", "fields", "temperature"),
-    [
-        ([], {"rule": "bigram", "nearest": 1, "farthest": 4, "subkeys": 256}, "0.5"),
-        (["--nearest", 2, "--farthest", 9], {"rule": "bigram", "nearest": 2, "farthest": 9}, "0.5"),
-        (["--subkeys", 1], {"rule": "bigram", "subkeys": 1}, "0.5"),
-        (["--subkeys", 1024], {"subkeys": 1024, "prf": "siphash24-pairs-v1"}, "0.5"),
-        (["--rule", "position"], {"rule": "position", "code_length": 16}, "0.6"),
-        (["--rotation", 32], {"rotation": 32, "code_length": 0}, None),
-    ],
-)
+@pytest.mark.parametrize(("options", "fields", "temperature"), cases(__file__, "keygen_makes"))
 def test_keygen_makes_a_key_of_the_rule_and_advises_a_temperature(
-    tmp_path: Path, options: list[object], fields: dict[str, Any], temperature: str | None
+    tmp_path: Path, options: str, fields: dict[str, Any], temperature: str | None
 ) -> None:
-    made = run("keygen", tmp_path / "key.json", *options)
+    made = run("keygen", tmp_path / "key.json", *options.split())
     assert (made.exit_code, re.findall("--temperature (\\S+)", made.stderr)) == (0, [temperature] * bool(temperature))
-    assert ("--payload text.txt" in made.stderr) == (1024 in options)
+    assert ("--payload text.txt" in made.stderr) == ("1024" in options)
     shown = json.loads(run("key", "show", tmp_path / "key.json", "--json").stdout)
     assert shown.items() >= fields.items()
 
@@ -97,27 +90,9 @@ def test_a_key_is_kept_and_found_by_its_name(tmp_path: Path, monkeypatch: pytest
         assert (refused.exit_code, said in refused.stderr) == (code, True), refused.stderr
 
 
-@pytest.mark.parametrize(
-    ("args", "code", "message"),
-    [
-        (["--modulus", 1], 2, "2..16"),
-        (["--grouping", "rot13"], 2, "token-id"),
-        (["--model", "no-such-model"], 6, "storyteller"),
-        (["--subkeys", 3], 2, "subkeys 3 is not a power of two"),
-        (["--subkeys", 4, "--grouping", "token-id"], 2, "rule position has no sub-keys"),
-        (
-            ["--rule", "bigram", "--modulus", 3],
-            2,
-            "rule bigram has no modulus: leave that out, or choose",
-        ),
-        (["--rule", "position", "--farthest", 3], 2, "rule position has no farthest: leave that out, or choose"),
-        (["--nearest", 3, "--modulus", 3], 2, "modulus is for the position rule and nearest for the bigram rule"),
-        (["--nearest", 5], 2, "the distances of pairs, 5 to 4, are not a range in 1..64"),
-        (["--nearest", 0], 2, "the distances of pairs, 0 to 4, are not a range in 1..64"),
-    ],
-)
-def test_keygen_refuses_an_invalid_option(tmp_path: Path, args: list[object], code: int, message: str) -> None:
-    result = run("keygen", tmp_path / "key.json", *args)
+@pytest.mark.parametrize(("args", "code", "message"), cases(__file__, "keygen_refuses"))
+def test_keygen_refuses_an_invalid_option(tmp_path: Path, args: str, code: int, message: str) -> None:
+    result = run("keygen", tmp_path / "key.json", *args.split())
     assert (result.exit_code, message in " ".join(result.stderr.split())) == (code, True), result.stderr
     assert not (tmp_path / "key.json").exists()
 
@@ -144,25 +119,15 @@ def test_a_bad_prompt_row_becomes_an_error_row_and_the_others_are_done(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "message"),
+    ("line", "code", "message"),
     [
-        (["--strategy", "best"], 2, "'random', 'confidence', 'entropy', 'margin'"),
-        (["--length", "0", "--device", "not looked at"], 2, "length"),
-        (["--temperature", "-1"], 2, "temperature"),
-        (["--strategy", "margin"], 2, "temperature 0"),
-        (["--prompt", "word " * 400], 2, "shorten the prompt to"),
-        (["--prompt", "word", "--length", "1024"], 2, "320 in all: ask for fewer (length, --length)"),
-        (["--prompt", "word " * 1100, "--length", "1024"], 2, "shorten the prompt and ask for fewer"),
-        (["--prompt", ""], 4, "prompt is empty"),
-        (["--model", "no-such-model"], 6, "no model"),
-        (["--dtype", "int3"], 2, "bf16, bfloat16, fp16, float16, fp32, float32"),
-        (["--key", "none.json"], 5, "dgmark keygen"),
-        (["--prompts", "x.jsonl"], 2, "exclude each other"),
+        *cases(__file__, "generate_explains"),
+        pytest.param(f"--prompt '{LONG[:2000]}'", 2, "shorten the prompt to", id="a long prompt"),
+        pytest.param(f"--prompt '{LONG}' --length 1024", 2, "shorten the prompt and ask for fewer", id="both long"),
     ],
 )
-def test_generate_explains_each_mistake_with_its_exit_code(
-    key_file: Path, args: list[str], code: int, message: str
-) -> None:
+def test_generate_explains_each_mistake_with_its_exit_code(key_file: Path, line: str, code: int, message: str) -> None:
+    args = shlex.split(line)
     given = [] if "--key" in args else ["--key", str(key_file)]
     given += [] if "--prompt" in args else ["--prompt", "The sea"]
     result = run("generate", *given, *args)
@@ -266,20 +231,12 @@ def test_check_reports_the_verdict_by_exit_code(key_file: Path, marked: list[int
     assert run("detect", "--key", key_file, "--format", "jsonl", stdin=row).exit_code == 0
 
 
-@pytest.mark.parametrize(
-    ("args", "text", "code", "message"),
-    [
-        (["--key", "KEY"], " \n", 4, "no text"),
-        (["--key", "KEY", "--fpr", "2"], "Some text.", 2, "between 0 and 1"),
-        (["--key", "KEY", "--format", "json", "--show"], "Some text.", 2, "--show"),
-        ([], "Some text.", 2, "--key"),
-    ],
-)
+@pytest.mark.parametrize(("args", "text", "code", "message"), cases(__file__, "detect_explains"))
 def test_detect_explains_each_mistake_with_its_exit_code(
-    key_file: Path, tmp_path: Path, args: list[str], text: str, code: int, message: str
+    key_file: Path, tmp_path: Path, args: str, text: str, code: int, message: str
 ) -> None:
     (tmp_path / "text.txt").write_text(text)
-    result = run("detect", *(key_file if arg == "KEY" else arg for arg in args), tmp_path / "text.txt")
+    result = run("detect", *(key_file if arg == "KEY" else arg for arg in args.split()), tmp_path / "text.txt")
     assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
 
 
@@ -379,24 +336,11 @@ def test_a_key_goes_from_standard_output_to_standard_input(tmp_path: Path) -> No
     assert json.loads(found.stdout)[0]["key_fingerprint"] == fingerprint
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["detect", "--key", "-"],
-        ["detect", "--key", "-", "-"],
-        ["detect", "--key", "-", "text.txt", "--report", "report.html", "--sign", "-"],
-        ["generate", "--key", "-"],
-        ["generate", "--key", "-", "--prompts", "-"],
-        ["infill", "--key", "-", "-"],
-    ],
-    ids=" ".join,
-)
-def test_standard_input_is_not_read_twice(
-    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("arguments", cases(__file__, "standard_input_twice"))
+def test_standard_input_is_not_read_twice(arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("Once upon a time there was a king.")
-    done = run(*arguments, stdin=run("keygen", "-").stdout_bytes)
+    done = run(*arguments.split(), stdin=run("keygen", "-").stdout_bytes)
     assert done.exit_code in (2, 4)
     assert "standard input was read for a key already: give a file for one of the two" in done.stderr
     assert done.stdout == ""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support.cases import cases
 from support.command_line import rows, run
 from support.known_keys import key_file_of, known_key
 from support.marked_texts import marked_text
@@ -36,22 +37,9 @@ def test_a_batch_is_written_resumed_and_summed_up(key_file: Path, tmp_path: Path
     assert out.read_bytes() == whole
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--verbose", "--format", "jsonl"],
-        ["--out", "o.jsonl", "--format", "csv"],
-        ["--json", "--format", "csv"],
-        ["--json", "--verbose"],
-        ["--out", "o.jsonl", "--show"],
-        ["--only", "0:3", "--spans"],
-        ["--only", "0:3", "--show"],
-        ["--fpr", "1e-310"],
-        ["--payload", "--report", "r.html"],
-    ],
-)
-def test_options_that_cannot_be_combined_are_refused(key_file: Path, options: list[str]) -> None:
-    assert run("detect", "--key", key_file, *options, stdin="A text.").exit_code == 2
+@pytest.mark.parametrize("options", cases(__file__, "not_combined"))
+def test_options_that_cannot_be_combined_are_refused(key_file: Path, options: str) -> None:
+    assert run("detect", "--key", key_file, *options.split(), stdin="A text.").exit_code == 2
 
 
 @pytest.mark.parametrize("kind", ["table", "csv", "json", "jsonl"])

@@ -10,6 +10,7 @@ import pytest
 from dgmark.checkpoint.families import FAMILIES
 from dgmark.checkpoint.tokenizer import END_TOKENS
 from support import tiny_checkpoints as tiny
+from support.cases import cases
 from support.command_line import rows, run
 
 # one of each way to attend and to predict: tests/models holds the networks of the others against theirs
@@ -62,18 +63,9 @@ def test_a_mark_is_made_and_found_with_every_kind_of_family(
     assert [row["verdict"] for row in rows(found.stdout)] == ["watermarked"] * 2
 
 
-@pytest.mark.parametrize(
-    ("family", "changes", "reason"),
-    [
-        ("dream", {"model_type": "wedlm", "architectures": ["WeDLMForCausalLM"]}, "model_type 'wedlm'; families"),
-        ("dream", {"model_type": "diffusion_gemma"}, "DiffusionGemma"),
-        ("llada2", {"expert_capacity": 48}, "LLaDA 2.2"),
-        ("sdar", {"mask_token_id": 9}, "config.json says mask id 9, the tokenizer 0"),
-        ("dream", {}, None),
-    ],
-)
+@pytest.mark.parametrize(("changes", "family", "reason"), cases(__file__, "refused"))
 def test_keygen_says_that_generate_would_refuse_the_model(
-    tmp_path: Path, family: str, changes: dict[str, Any], reason: str | None
+    tmp_path: Path, changes: dict[str, Any], family: str, reason: str | None
 ) -> None:
     """The key is made all the same: an engine may mark with it, and detection needs its tokenizer only."""
     tiny.write(tmp_path / "model", family, **changes)

@@ -9,26 +9,14 @@ import pytest
 import typer.main
 
 from dgmark.cli import app
+from support.cases import data
 from support.command_line import run
 from support.known_keys import known_key
 
 # paths and names that no file, key or token can have
 ODD = ["", "a\0b", "a\ud800b"]
 # a right call of each command that loads no model and starts no server
-CALLS = {
-    "detect": ["--key", "key.json", "in.txt"],
-    "keygen": ["new.json"],
-    "key show": ["key.json"],
-    "key check": ["key.json", "--texts", "in.txt"],
-    "key commit": ["key.json"],
-    "key verify": ["key.json", "commitment.json"],
-    "report keygen": ["signing.json"],
-    "report jwks": ["signing.json"],
-    "report verify": ["report.json", "--jwks", "jwks.json"],
-    "access keygen": ["tokens.json", "alice"],
-    "access list": ["tokens.json"],
-    "access remove": ["tokens.json", "alice"],
-}
+CALLS = data(__file__, "calls")
 
 
 def _calls(name: str, odd: str) -> Iterator[list[str]]:

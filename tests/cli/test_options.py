@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from dgmark.cli import app
 from dgmark.cli.ray_command import app as ray_app
 from dgmark.decode.config import setting_fields
 from dgmark.models.load import load_model
+from support.cases import cases
 from support.command_line import rows, run
 from support.known_keys import known_key
 
@@ -75,30 +77,11 @@ def test_every_option_that_a_message_names_is_there() -> None:
     assert not {one for one in named if one[1] not in there}
 
 
-@pytest.mark.parametrize(
-    ("words", "hint"),
-    [
-        (["generate", "--no-watermark", "x", "--max-tokens", "9"], "--max-tokens (here it is --length)"),
-        (["generate", "--no-watermark", "--text=x"], "--text (here it is --prompt)"),
-        (["generate", "--no-watermark", "--lenth", "9", "x"], "--lenth (Possible options: --block-length, --length, "),
-        (["generate", "--no-watermark", "none.jsonl"], "there is no file none.jsonl: check its path"),
-        (["generate", "--no-watermark", "x", "--prompt", "y"], "exclude each other"),
-        (["infill", "--no-watermark", "Once [mask:4]", "--max-new-tokens", "9"], "No such option: --max-new-tokens"),
-        (["infill", "--no-watermark", "Once upon a time"], "there is no hole: write [mask:N]"),
-        (["infill", "--no-watermark", "hole.txt"], "there is no file hole.txt: check its path"),
-        (["infill", "--no-watermark", "--prompt", "Once"], "--prompt (here it is an argument, without a name)"),
-        (["detect", "--key", "KEY", "--text", "x.txt"], "--text (here it is an argument, without a name)"),
-        (["detect", "--key", "KEY", "Once upon a time"], "to check a text itself, give it on standard input"),
-        (["detect", "--key", "KEY", "x.txt", "--threshold", "1"], "--threshold (here it is --fpr)"),
-    ],
-    ids=" ".join,
-)
-def test_a_wrong_guess_gets_a_hint(
-    words: list[str], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("line", "hint"), cases(__file__, "guesses"))
+def test_a_wrong_guess_gets_a_hint(line: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     known_key("hints").save("KEY")
-    refused = run(*words)
+    refused = run(*shlex.split(line))
     assert (refused.exit_code in (2, 4), hint in " ".join(refused.stderr.split())) == (True, True), refused.stderr
 
 

@@ -81,9 +81,6 @@ def test_standard_input_is_no_output(name: str, key_file: Path, tmp_path: Path) 
     assert "the same file as standard input" in " ".join(said.split())
 
 
-# --- no room
-
-
 # --- inputs that changed
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import cases
 from support.command_line import run
 from support.known_keys import key_file_of, known_key
 from support.marked_texts import marked_text
@@ -44,19 +45,9 @@ def test_report_without_signature(tmp_path: Path, key: Path, text: Path) -> None
     assert "evidence" not in fields
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        (["--report", "report.pdf"], "does not end in .html or .json"),
-        (["--public"], "give --report FILE too"),
-        (["--commitment", "c.json"], "give --report FILE too"),
-        (["--report", "a.html", "--out", "a.jsonl"], "leave --show, --verbose, --report"),
-        (["--report", "a.html", "--only", "0:9"], "need the whole text"),
-        (["--report", "a.html", __file__], "--report takes one text"),
-    ],
-)
-def test_options_that_do_not_fit(key: Path, text: Path, options: list[str], reason: str) -> None:
-    refused = run("detect", "--key", key, *options, text)
+@pytest.mark.parametrize(("options", "reason"), cases(__file__, "do_not_fit"))
+def test_options_that_do_not_fit(key: Path, text: Path, options: str, reason: str) -> None:
+    refused = run("detect", "--key", key, *options.replace("OTHER", __file__).split(), text)
     assert refused.exit_code == 2
     assert reason in " ".join(refused.stderr.split())
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import cases
 from support.known_keys import known_key
 
 pytestmark = [
@@ -36,17 +37,7 @@ DETECT = "dgmark detect --key key.json"
 
 
 @pytest.mark.cover(1)
-@pytest.mark.parametrize(
-    "line",
-    [
-        f"{DETECT} text.txt",
-        f"{DETECT} --format csv text.txt",
-        "dgmark key show --json key.json",
-        "dgmark models",
-        "dgmark detect --help",
-        "dgmark --version",
-    ],
-)
+@pytest.mark.parametrize("line", cases(__file__, "not_written"))
 @pytest.mark.parametrize("stream", [">/dev/full", ">&-"])
 def test_results_that_cannot_be_written_are_an_error(folder: Path, line: str, stream: str) -> None:
     done = shell(folder, f"{line} {stream}")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dgmark import LanguageModel
+from support.cases import cases
 from support.command_line import rows, run
 from support.known_keys import key_file_of, known_key
 from support.marked_texts import marked_text
@@ -73,15 +74,7 @@ def test_signed_reports_name_the_model_and_its_fingerprint(key: Path, text: Path
         assert run("report", "verify", report, "--jwks", jwks).exit_code == 4
 
 
-@pytest.mark.parametrize(
-    ("model", "code", "reason"),
-    [
-        ("", 2, "a surprisal model has a name"),
-        ("no-such-model", 6, "no model 'no-such-model': give a built-in name (builtin, narrator-base)"),
-        ("http://127.0.0.1:9/v1#small", 6, "cannot be reached"),
-        ("storyteller", 6, "no autoregressive model"),
-    ],
-)
+@pytest.mark.parametrize(("model", "code", "reason"), cases(__file__, "unreadable"))
 def test_a_model_that_cannot_read_is_an_error(
     key: Path, text: Path, model: str, code: int, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,18 +84,9 @@ def test_a_model_that_cannot_read_is_an_error(
     assert reason in " ".join(refused.stderr.split())
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        (["--context", "64"], "--context is that of a language model: name one"),
-        (["--surprisal-model", "http://127.0.0.1:9/v1", "--context", "64"], "set where it is served"),
-        (["--surprisal-model", "builtin", "--context", "1"], "reads 2 to"),
-    ],
-)
-def test_a_context_belongs_to_a_model_that_is_computed_here(
-    key: Path, text: Path, options: list[str], reason: str
-) -> None:
-    refused = run("detect", "--key", key, *options, text)
+@pytest.mark.parametrize(("options", "reason"), cases(__file__, "contexts"))
+def test_a_context_belongs_to_a_model_that_is_computed_here(key: Path, text: Path, options: str, reason: str) -> None:
+    refused = run("detect", "--key", key, *options.split(), text)
     assert (refused.exit_code, reason in " ".join(refused.stderr.split())) == (2, True)
 
 

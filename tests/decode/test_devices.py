@@ -16,6 +16,7 @@ from dgmark.models.denoiser import Denoiser
 from dgmark.models.host import on_device, on_host, true_places
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
+from support.cases import cases
 from support.gpu import CUDA, CountedCuda
 from support.known_keys import bound_key
 from support.other_device import DEVICE, OtherDevice
@@ -94,26 +95,11 @@ def check_equal(found: list[Response], expected: list[Response]) -> None:
         assert replace(one, trace=replace(one.trace, reward=other.trace.reward)) == other
 
 
-# the waits that a step may have at most
-MODES: dict[str, tuple[Denoiser, str | None, dict[str, Any], int]] = {
-    "plain": (TOY, None, {}, 1),
-    "bigram": (TOY, "bigram", {}, 1),
-    "bigram, bias": (TOY, "bigram", {"bias": 1.0, "temperature": 0}, 1),
-    "bigram, several a step, top-k": (TOY, "bigram", {"steps": 8, "top_k": 9}, 1),
-    "bigram, kept noise": (TOY, "bigram", {"noise": "fixed"}, 1),
-    "plain, kept noise": (TOY, None, {"noise": "fixed"}, 1),
-    "position": (TOY, "position", {}, 1),
-    "position, alpha": (TOY, "position", {"alpha": 1.0, "strategy": "entropy"}, 1),
-    "position, threshold": (SURE, "position", {"commit": "threshold", "threshold": 0.4}, 1),
-    "position, lookahead": (TOY, "position", {"lookahead": 3}, 2),
-    "left to right": (TOY, "bigram", {"strategy": "left_to_right"}, 1),
-    "top-p of a small vocabulary": (TOY, "bigram", {"top_p": 0.8}, 1),
-}
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_device_writes_what_the_cpu_writes_and_the_host_waits_once_a_step(mode: str, device: torch.device) -> None:
-    model, rule, settings, most = MODES[mode]
+@pytest.mark.parametrize(("name", "settings", "most", "rule"), cases(__file__, "modes"))
+def test_a_device_writes_what_the_cpu_writes_and_the_host_waits_once_a_step(
+    name: str, settings: dict[str, Any], most: int, rule: str | None, device: torch.device
+) -> None:
+    model = {"toy": TOY, "sure": SURE}[name]
     expected, none = decoded(model, rule, settings, CPU)
     found, waits = decoded(model, rule, settings, device)
     check_equal(found, expected)

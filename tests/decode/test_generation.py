@@ -120,7 +120,6 @@ def test_marked_toy_text_is_detected_with_its_key_alone(modulus: int, rotation: 
     assert detector.detect(marked.token_ids[7:]).verdict == "watermarked"
 
 
-STORY: dict[str, Any] = {"length": 96, "block_length": 16}
 STORY_PROMPT = "They crossed a hill. At the foot of the hill flowed a brook,"
 
 

@@ -16,6 +16,7 @@ from dgmark import Denoiser, Infilling, WatermarkKey, generate, infill, stream_g
 from dgmark.decode import Generation, RowFinished
 from dgmark.models.denoiser import BlockOrigin, ConfidenceSource
 from dgmark.models.toy import ToyDenoiser
+from support.cases import data
 from support.goldens import check_equal, order_of_commits, read_golden, words_of, write_golden
 from support.gpu import CUDA
 from support.known_keys import bound_key
@@ -58,41 +59,9 @@ MODELS: dict[str, Denoiser] = {
 }
 
 # the options of a key
-KEYS: dict[str, Options] = {
-    "bigram": {},
-    "sub-keys": {"subkeys": 256},
-    "words": {"tokens": "words"},
-    "bigram 2-3": {"nearest": 2, "farthest": 3},
-    "position": {"rule": "position"},
-    "position i mod 2": {"rule": "position", "code_length": 0},
-    "position keyless": {"grouping": "token-id"},
-    "position modulus 3": {"modulus": 3},
-    "position modulus 4, code 12": {"modulus": 4, "code_length": 12},
-    "position code 32": {"code_length": 32},
-    "position rotation 5": {"rotation": 5},
-    "position modulus 3, rotation 4": {"modulus": 3, "rotation": 4},
-}
-ANY: list[Options] = [  # settings that every rule takes
-    {"temperature": 0.7, "top_k": 8},
-    {"top_p": 0.8, "noise": "fixed"},
-    {"alpha": 0.5, "bias": 0.5},
-    {"temperature": 0.0, "bias": 1.0},
-    {"strategy": "random"},
-    {"strategy": "entropy", "steps": 6},
-    {"strategy": "left_to_right", "temperature": 0.6},
-    {"edit_threshold": 0.1},
-    {"steps": 6, "schedule": "dream"},
-]
-OF_POSITIONS: list[Options] = [
-    {"temperature": 0.0},
-    {"lookahead": 3},
-    {"lookahead": 3, "alpha": 0.5},
-    {"lookahead": 3, "noise": "fixed"},
-    {"lookahead": 3, "edit_threshold": 0.1},
-    {"lookahead": 2, "temperature": 0.0, "strategy": "margin", "steps": 9},
-    {"min_relative_reward": 0.5},
-    {"min_relative_reward": 0.3, "commit": "threshold", "threshold": 0.3, "edit_threshold": 0.1},
-]
+KEYS: dict[str, Options] = data(__file__, "keys")
+ANY: list[Options] = data(__file__, "of_any_rule")
+OF_POSITIONS: list[Options] = data(__file__, "of_positions")
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,16 @@ import json
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import dgmark
-from dgmark.cli import app
+from dgmark import errors
 from dgmark.decode.holes import holes_in
-from dgmark.errors import InputError, PromptTooLong, SettingsError
+from dgmark.errors import SettingsError
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.position import tables_of
+from support.cases import cases
+from support.command_line import run
 from support.known_keys import bound_key, known_key
 from support.plain_decoding import bits_at
 
@@ -24,17 +25,7 @@ def toy_key() -> dgmark.WatermarkKey:
     return bound_key("infill", TOY)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"temperature": 0, "bias": 1.0},
-        {"lookahead": 3},
-        {"block_length": 5, "commit": "threshold"},
-        {"edit_threshold": 0.0},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("settings", cases(__file__, "settings"))
 def test_given_tokens_stay_and_every_hole_is_filled(settings: dict[str, Any]) -> None:
     key = bound_key("infill", TOY, rule="position" if "lookahead" in settings else "bigram")
     (made,) = dgmark.infill(TOY, [PARTS], key=key, **settings)
@@ -86,18 +77,9 @@ def test_a_text_does_not_depend_on_the_others() -> None:
     assert together == alone
 
 
-@pytest.mark.parametrize(
-    ("parts", "error", "message"),
-    [
-        (["w1 w2"], InputError, "no hole"),
-        ([8], InputError, "no text around"),
-        (["w1", 0], InputError, "not 0"),
-        (["w1", True], InputError, "not True"),
-        (["w1", 600], PromptTooLong, "600 tokens or more"),
-    ],
-)
-def test_what_cannot_be_filled_is_refused(parts: list[Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+@pytest.mark.parametrize(("parts", "error", "message"), cases(__file__, "not_filled"))
+def test_what_cannot_be_filled_is_refused(parts: list[Any], error: str, message: str) -> None:
+    with pytest.raises(getattr(errors, error), match=message):
         dgmark.infill(TOY, [parts], key=None)
 
 
@@ -132,19 +114,18 @@ def test_the_mark_is_found_in_the_holes_alone(storyteller: NetworkDenoiser) -> N
 
 def test_the_command_fills_holes_and_says_where(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     key = tmp_path / "key.json"
-    run = CliRunner().invoke
-    assert run(app, ["keygen", str(key)]).exit_code == 0
-    result = run(app, ["infill", "--key", str(key), "Once upon a time [mask:6] lived a king.", "--json"])
+    assert run("keygen", key).exit_code == 0
+    result = run("infill", "--key", key, "Once upon a time [mask:6] lived a king.", "--json")
     assert result.exit_code == 0, result.stderr
     row = json.loads(result.stdout)
     start, end = row["spans"][0]
     assert row["text"][:start] + row["text"][end:] == "Once upon a time  lived a king."
     rows = tmp_path / "in.jsonl"
     rows.write_text('{"id": "a", "text": "no hole"}\n{"id": "b", "parts": ["Once", 4]}\n')
-    result = run(app, ["infill", "--no-watermark", "--texts", str(rows)])
+    result = run("infill", "--no-watermark", "--texts", rows)
     assert result.exit_code == 0
     bad, good = map(json.loads, result.stdout.splitlines())
     assert "no hole" in bad["error"]
     assert good["holes"] == [[1, 5]]
-    assert run(app, ["infill", "--no-watermark", "no hole"]).exit_code == 4
-    assert run(app, ["infill", "--no-watermark"]).exit_code == 2
+    assert run("infill", "--no-watermark", "no hole").exit_code == 4
+    assert run("infill", "--no-watermark").exit_code == 2

@@ -14,7 +14,7 @@ from dgmark.errors import SettingsError
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from support.command_line import rows, run
-from support.known_keys import bound_key, known_key
+from support.known_keys import bound_key, key_file_of, known_key
 from support.word_model import WordModel, text_of
 
 TOY = ToyDenoiser(words=200, end_ids=(), context_length=600)
@@ -177,11 +177,7 @@ def test_holes_are_checked_alone_and_chosen_ones_with_the_text() -> None:
 # ---- the commands
 
 
-@pytest.fixture
-def key_file(tmp_path: Path) -> Path:
-    path = tmp_path / "key.json"
-    known_key("check", rule="bigram").save(path)
-    return path
+key_file = key_file_of(known_key("check", rule="bigram"))
 
 
 def test_the_command_checks_its_rows_as_detect_does(key_file: Path, tmp_path: Path) -> None:

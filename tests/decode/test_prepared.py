@@ -66,9 +66,6 @@ def test_a_rule_of_one_key_at_a_time_decodes_rows_of_a_key_and_unmarked_ones_tog
     assert decoded(requests) == [decoded([request])[0] for request in requests]
 
 
-# ---- the same text from every caller ----
-
-
 # ---- refusals ----
 
 

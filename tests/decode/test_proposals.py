@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dgmark.decode import DecodeConfig, propose
 from dgmark.decode.proposals import draw, filter_weights
+from support.cases import cases
 from support.plain_decoding import drawn_from
 
 ALMOST_ONE = math.nextafter(1.0, 0.0)
@@ -53,25 +54,9 @@ def law(temperature: float, top_k: int | None = None, top_p: float | None = None
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("tempered", [False, True], ids=["the model's own", "sampled"])
 @pytest.mark.parametrize("strategy", ["confidence", "entropy", "random"])
-@pytest.mark.parametrize(
-    "way",
-    [
-        (1.0,),
-        (0.7,),
-        (1.6,),
-        (1e-6,),
-        (1e6,),
-        (1.0, 3),  # two tokens tie for the third place: both stay
-        (0.8, 2),
-        (1.0, None, 0.9),
-        (1.3, None, 0.6),
-        (1.0, None, 1.0),
-        (1.0, 4, 0.7),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("way", cases(__file__, "ways"))
 def test_a_proposal_is_that_of_its_definition(
-    way: tuple[Any, ...], strategy: Any, tempered: bool, dtype: torch.dtype
+    way: dict[str, Any], strategy: Any, tempered: bool, dtype: torch.dtype
 ) -> None:
     """The first uniform draws the candidate by its law; the second is the reward of strategy "random".
 
@@ -80,8 +65,8 @@ def test_a_proposal_is_that_of_its_definition(
     """
     count, given = 500, uniforms(500)
     logits = torch.tensor(LOGITS, dtype=dtype).expand(count, -1)
-    found = propose(logits, given, torch.tensor(FORBIDDEN), settings(strategy, *way), tempered=tempered)
-    shares = law(*way)
+    found = propose(logits, given, torch.tensor(FORBIDDEN), settings(strategy, **way), tempered=tempered)
+    shares = law(**way)
     tokens = [drawn_from(dict(enumerate(shares)), uniform) for uniform in given[:, 0].tolist()]
     assert found.tokens.tolist() == tokens
     rewarded = shares if tempered else softmax(LOGITS)

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import dgmark
-from dgmark.cli import app
 from dgmark.decode.infilling import Infilling
 from dgmark.decode.remasking import changes, encode_exactly, replaceable, windows, word_ids
 from dgmark.errors import InputError, SettingsError
 from dgmark.models.toy import ToyDenoiser
+from support.command_line import run
 from support.known_keys import bound_key
 from support.word_model import WordModel, text_of
 
@@ -159,23 +158,23 @@ def test_a_text_that_the_tokenizer_changes_is_refused_with_its_place() -> None:
 
 
 def test_the_command_marks_a_file_and_resumes_rows(tmp_path: Path) -> None:
-    run, key, essay, rows = CliRunner().invoke, tmp_path / "key.json", tmp_path / "a.txt", tmp_path / "rows.jsonl"
-    assert run(app, ["keygen", str(key)]).exit_code == 0
+    key, essay, rows = (tmp_path / name for name in ("key.json", "a.txt", "rows.jsonl"))
+    assert run("keygen", key).exit_code == 0
     text = "Once upon a time there was an old man who lived by the sea with his wife and a cat.\n"
     essay.write_text(text)
-    options = ["infill", "--key", str(key), "--share", ".3"]
-    result = run(app, [*options, "--text", str(essay)])
+    options = ["infill", "--key", key, "--share", ".3"]
+    result = run(*options, "--text", essay)
     assert result.exit_code == 0, result.stderr
     assert result.stdout != text + "\n"
     assert len(result.stdout.split()) == len(text.split())
     assert re.search(r"\d+% of the tokens masked, \d+% changed; p-value \S+ \(expected \S+\)", result.stderr)
     source = tmp_path / "in.jsonl"
     source.write_text(json.dumps({"id": "a", "text": text}) + "\n")
-    files = ["--texts", str(source), "--out", str(rows)]
-    assert run(app, [*options, *files]).exit_code == 0
+    files = ["--texts", source, "--out", rows]
+    assert run(*options, *files).exit_code == 0
     written = rows.read_text()
     assert json.loads(written)["original"] == text
-    assert run(app, [*options, *files]).exit_code == 0
+    assert run(*options, *files).exit_code == 0
     assert rows.read_text() == written
-    assert run(app, [*options, *files, "--keep", "sea"]).exit_code != 0
+    assert run(*options, *files, "--keep", "sea").exit_code != 0
     assert rows.read_text() == written

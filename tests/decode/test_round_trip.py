@@ -20,6 +20,7 @@ from dgmark.decode.round_trip import Surroundings
 from dgmark.decode.selection import order_of
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
+from support.cases import cases, data
 from support.known_keys import bound_key
 from support.plain_decoding import check_same, decode_slowly
 from support.rules import rule_of_key
@@ -50,16 +51,7 @@ def fits(round_trip: RoundTrip, ids: Sequence[int], place: int, token: int) -> b
 # ---- single checks ----
 
 
-@pytest.mark.parametrize(
-    ("texts", "fitting"),
-    [
-        ([" wind", "s"], False),  # " winds" is one token
-        ([" wind", " s"], True),
-        (["'", "s"], False),  # a contraction
-        (["\n", "\n"], True),
-        ([".", " The"], True),
-    ],
-)
+@pytest.mark.parametrize(("texts", "fitting"), cases(__file__, "neighbours"))
 def test_two_neighbours_fit_if_their_text_is_cut_there(texts: list[str], fitting: bool) -> None:
     tokenizer = tokenizer_of("storyteller")
     first, second = (tokenizer.encode(text)[0] for text in texts)
@@ -209,21 +201,7 @@ def key_of(rule: str | None, model: ToyDenoiser = MODEL) -> WatermarkKey | None:
     return None if rule is None else bound_key("round trip", model, rule=rule)
 
 
-WAYS: list[dict[str, Any]] = [
-    {},
-    {"temperature": 0},
-    {"temperature": 0.6, "top_k": 5},
-    {"noise": "fixed"},
-    {"strategy": "random"},
-    {"strategy": "entropy", "min_relative_reward": 0.5},
-    {"strategy": "left_to_right"},
-    {"lookahead": 3},
-    {"edit_threshold": 0.2},
-    {"steps": 6},
-    {"steps": 6, "lookahead": 2},
-    {"commit": "threshold", "threshold": 0.3},
-    {"commit": "threshold", "threshold": 0.3, "lookahead": 3, "min_relative_reward": 0.5},
-]
+WAYS: list[dict[str, Any]] = data(__file__, "ways")
 
 
 def way_of(way: dict[str, Any], key: WatermarkKey | None) -> dict[str, Any]:

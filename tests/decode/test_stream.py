@@ -3,13 +3,12 @@
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 import dgmark
-from dgmark.cli import app
 from dgmark.decode import BlockFinished, Committed, RowFinished
 from dgmark.errors import PromptTooLong, SettingsError
 from dgmark.models.toy import ToyDenoiser
+from support.command_line import run
 from support.known_keys import bound_key
 
 TOY = ToyDenoiser(end_bias=0.4)
@@ -83,9 +82,8 @@ def test_padding_changes_no_row() -> None:
 
 
 def test_the_command_streams_one_text_and_prints_it() -> None:
-    run = CliRunner().invoke
     options = ["--no-watermark", "--length", "8", "--block-length", "4", "--prompt", "Once upon a time"]
-    live = run(app, ["generate", "--stream", *options])
+    live = run("generate", "--stream", *options)
     assert live.exit_code == 0, live.stderr
-    assert live.stdout == run(app, ["generate", *options]).stdout
-    assert run(app, ["generate", "--stream", *options, "--out", "rows.jsonl"]).exit_code == 2
+    assert live.stdout == run("generate", *options).stdout
+    assert run("generate", "--stream", *options, "--out", "rows.jsonl").exit_code == 2

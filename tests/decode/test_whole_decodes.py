@@ -13,6 +13,7 @@ from dgmark.decode import DecodeConfig, Response, decode, side_of_rows
 from dgmark.models.denoiser import BlockOrigin, Denoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
+from support.cases import data
 from support.known_keys import bound_key
 from support.plain_decoding import Plain, check_same, decode_slowly
 from support.tiny_language_models import TinyNetwork
@@ -198,20 +199,7 @@ def test_blocks_that_count_from_the_canvas_are_decoded_as_such(
 
 # ---- keyed draws, kept noise, edits: either rule ----
 
-DRAWS: list[dict[str, Any]] = [
-    {},
-    {"alpha": 0.5},
-    {"bias": 1.5},
-    {"alpha": 0.0, "bias": 1.5},
-    {"temperature": 0.0, "bias": 2.0},
-    {"temperature": 0.0, "bias": 2.0, "strategy": "margin"},
-    {"temperature": 0.7, "top_k": 8},
-    {"top_p": 0.8},
-    {"steps": 9},
-    {"commit": "threshold", "threshold": 0.3},
-    {"strategy": "entropy"},
-    {"strategy": "random"},
-]
+DRAWS: list[dict[str, Any]] = data(__file__, "draws")
 
 
 @pytest.mark.cover(2)
@@ -240,15 +228,7 @@ def test_kept_noise_is_direct_gumbel_max(rule: str, more: dict[str, Any], settin
         check(ENDLESS, DecodeConfig(LENGTH, BLOCK, noise="fixed", **settings, **more), keys_of(rule))
 
 
-EDITS: list[dict[str, Any]] = [
-    {"edit_threshold": 0.17, "temperature": 0.0},  # edits that come to rest
-    {"edit_threshold": 0.0, "temperature": 0.0},  # and some that never do
-    {},
-    {"steps": 9},
-    {"alpha": 0.5},
-    {"bias": 0.5},
-    {"noise": "fixed"},
-]
+EDITS: list[dict[str, Any]] = data(__file__, "edits")
 EDITS_OF_POSITIONS: list[dict[str, Any]] = [
     {"lookahead": 3},
     {"lookahead": 2, "steps": 9},

@@ -21,11 +21,12 @@ from dgmark.detection.keyring import Keyring
 from dgmark.detection.sentences import matches
 from dgmark.errors import SettingsError
 from dgmark.watermark.position import tables_of
+from support.cases import cases, data
 from support.known_keys import builtin_tokenizer, figures_of, known_key
 from support.marked_texts import Ids, marked_ids, marked_text
 from support.unchecked import unchecked
 
-END, START, MASK = 0, 1, 2  # of the built-in tokenizer
+START = 1  # of the built-in tokenizer
 FIRST = 4  # the ids below are special
 ROW = [
     "id", "verdict", "p_value", "z_score", "green_fraction", "num_tokens_scored", "num_tokens_matched", "fpr",
@@ -41,14 +42,7 @@ def detector_of(name: str = "detector", **options: Any) -> Detector:
     return Detector(known_key(name, **options), tokenizer=builtin_tokenizer(), **settings)
 
 
-OPTIONS: list[dict[str, Any]] = [
-    {},
-    {"modulus": 5},
-    {"rotation": 4, "max_crop": 6},
-    {"code_length": 16},
-    {"rule": "bigram"},
-    {"subkeys": 16},
-]
+OPTIONS: list[dict[str, Any]] = data(__file__, "options")
 
 
 def plain_ids(length: int, seed: int = 0) -> Ids:
@@ -58,18 +52,7 @@ def plain_ids(length: int, seed: int = 0) -> Ids:
 # --- the verdict ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        *OPTIONS,
-        {"modulus": 16},
-        {"rotation": 32},
-        {"modulus": 5, "rotation": 7},
-        *({"modulus": modulus, "phase": "start"} for modulus in (2, 3, 16)),
-        *({"modulus": modulus, "rotation": 7, "phase": "start"} for modulus in (2, 5)),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("options", [*OPTIONS, *data(__file__, "further_options")], ids=str)
 def test_marked_ids_are_found_and_no_others(options: dict[str, Any]) -> None:
     detector, theirs = (detector_of(name, **options) for name in ("detector", "theirs"))
     found = detector.detect(marked_ids(detector.key, 200))
@@ -202,15 +185,7 @@ def test_only_the_ranges_given_are_scored_at_their_positions() -> None:
 # --- settings ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("setting", "wrong", "message"),
-    [
-        *(("fpr", rate, "is not between 0 and 1") for rate in (0.0, 1.0, -0.1, 2.0, math.nan)),
-        ("phase", "end", "phase 'end' is not one of: any, start"),
-        ("max_crop", -1, "max_crop -1 is negative"),
-        ("normalise", ["shout"], "ansi, nfc, invisible, compatibility, homoglyphs, quotes, whitespace"),
-    ],
-)
+@pytest.mark.parametrize(("setting", "wrong", "message"), cases(__file__, "invalid"))
 def test_an_invalid_setting_is_refused_by_name(setting: str, wrong: Any, message: str) -> None:
     with unchecked(), pytest.raises(SettingsError, match=message):
         detector_of(rotation=16, **{setting: wrong})

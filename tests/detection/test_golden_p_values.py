@@ -14,6 +14,7 @@ import pytest
 
 from dgmark import Detector, Keyring, WatermarkKey
 from dgmark.detection.result import PAYLOAD_FIELDS, Detection
+from support.cases import data
 from support.goldens import Rows, check_equal, forty_texts, read_golden, write_golden
 from support.known_keys import builtin_tokenizer, known_key, weight_figures
 from support.marked_texts import marked_ids
@@ -28,15 +29,7 @@ TEXTS = Path(__file__).parents[1] / "texts"
 
 Figures = dict[str, Any]
 
-SPECS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "mod3": {"modulus": 3},
-    "mod4-rotating": {"modulus": 4, "rotation": 50},
-    "code8": {"code_length": 8},
-    "code32": {"code_length": 32},
-    "rotating": {"rotation": 64},
-    "mod6-code12": {"modulus": 6, "code_length": 12},
-}
+SPECS: dict[str, dict[str, Any]] = data(__file__, "positions")
 SETTINGS: list[dict[str, Any]] = [
     {},
     {"phase": "start"},
@@ -122,16 +115,7 @@ def chosen(detection: Figures) -> Figures:
     return {name: detection[name] for name in COMPUTED}
 
 
-KINDS_OF_KEYS: dict[str, dict[str, Any]] = {
-    "bigram": {"rule": "bigram"},
-    "sub-keys": {"subkeys": 256},
-    "words": {"subkeys": 256, "tokens": "words"},
-    "position": {"code_length": 16},
-    "position i mod 2": {},
-    "position modulus 3": {"modulus": 3},
-    "position rotation 32": {"rotation": 32},
-    "position keyless": {"grouping": "token-id"},
-}
+KINDS_OF_KEYS: dict[str, dict[str, Any]] = data(__file__, "kinds")
 
 
 def kinds_of_text() -> dict[str, list[Any]]:

@@ -13,60 +13,20 @@ from dgmark.detection.disguises import normalise as normalise_module
 from dgmark.detection.disguises.normalise import STEPS, disguises_in, nfc, normalise
 from dgmark.detection.keyring import Keyring
 from dgmark.errors import MissingExtra, SettingsError
+from support.cases import cases
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_text
 
 ALL = tuple(STEPS)
 
 
-@pytest.mark.parametrize(
-    ("step", "disguised", "plain"),
-    [
-        ("nfc", "cafe\u0301", "café"),
-        (
-            "ansi",
-            "\x1b[1;31mwa\x1b[0mter\x1b]0;title\x07ma\x1b]8;;http://x\x1b\\rk \x1b(Bof\x1b7 _\x08a m\x08man",
-            "watermark of a man",
-        ),
-        ("compatibility", "𝗮 𝑚𝑜𝑚𝑒𝑛𝑡 ｌａｔｅｒ，ｔｈｅ ⓜⓐⓝ 𝟐 ﬁ ℋ", "a moment later,the man 2 fi H"),
-        ("compatibility", "ᴛʜᴇ ᵐᵃⁿ ⒜ ⅰn tⅰmⅇ s̶o̲", "the man a in time so"),
-        ("invisible", "\u202enam eht\u202c wa\u3164s\u180b", "the man was"),
-        ("invisible", "wa\u200bter\ufeffma\u00adrk\u202e", "watermark"),
-        ("invisible", "w\u200da\u200ct", "wat"),
-        ("invisible", "w\u034fa\u061ct\ufe00e\ufe0fr\ufff9m\ufffba\U000e0100r\U000e01efk", "watermark"),
-        # variation selectors are removed beside letters alone
-        ("invisible", "a\ufe0fb", "ab"),
-        ("invisible", "\u2764\ufe0fx", "\u2764x"),
-        ("invisible", "\ufe0f\ufe0fx\ufe0f", "x"),
-        ("homoglyphs", "the wаter оf Loсh", "the water of Loch"),
-        ("homoglyphs", "А fox; Іt and һе, 7 о р. А", "A fox; It and he, 7 o p. A"),  # words of look-alikes alone
-        ("homoglyphs", "wаr. Он сказал: а он и война. Wаr", "war. Он сказал: а он и война. War"),
-        ("quotes", "“It’s”, „so‟ «he» ‹said›", '"It\'s", "so" "he" \'said\''),
-        ("whitespace", "a\u00a0b\u2003 c\t\td\r\ne\u2028f\rg", "a b c d\ne\nf\ng"),
-    ],
-)
+@pytest.mark.parametrize(("step", "disguised", "plain"), cases(__file__, "undone"))
 def test_each_step_undoes_its_disguise(step: str, disguised: str, plain: str) -> None:
     assert normalise(disguised, [step]) == (plain, (step,))
     assert normalise(plain, [step]) == (plain, ())
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "война и мир",
-        "а",
-        "word: он, а не War",
-        "ο λόγος",
-        "A plain line.",
-        "क्‍ष",
-        "👩‍👩‍👧",
-        "x² café",
-        "第1章，①～Ⅷ。",
-        "1º ½ ™",
-        "\u2764\ufe0f \u2764\ufe0e",
-        "\ufe0f",
-    ],
-)
+@pytest.mark.parametrize("text", cases(__file__, "honest"))
 def test_honest_text_stays(text: str) -> None:
     assert normalise(text, ALL) == (text, ())
 
@@ -219,29 +179,16 @@ def test_several_keys_are_told_to_take_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "times"),
     [
-        "“It’s a quotation”, he said – and left … " * 9,
-        "Il demanda\u202f: «\u00a0Où est-il\u00a0?\u00a0» Puis il partit\u00a0; elle resta. " * 9,
-        "Война и мир, том первый. " * 9,
-        "می‌خواهم کتاب‌ها را بخوانم " * 9,
-        "हिन्दी में क्‍ष लिखा है " * 9,
-        "שלום עולם \u200f(HTML) " * 9,
-        ("好的　你好，世界。" * 30 + "ＡＢＣ。") * 3,
-        "👩‍👩‍👧 \u2764\ufe0f ok " * 9,
-        "Let x ∈ ℝ be a number between zero and one, and let f map every such number to another one of its kind. " * 3,
-        "def f(x):\n    y  = x\n    return y  # a comment\n" * 9,
-        "One sentence.  Another sentence follows it.  " * 9,
-        "Tôi là người Việt Nam và tôi thích đọc sách về lịch sử nước nhà. " * 9,
-        "[ˈkɑt] is one word of a long table of sounds, which holds no other sign of that kind in all of its rows, "
-        "of which there are a few. " * 3,
-        "ŋ̊a b̥a d̥a " * 9,
-        "\x1b[31mred\x1b[0m " + "and a long text without any colour at all " * 9,
-        "",
+        *cases(__file__, "ordinary"),
+        ("好的　你好，世界。" * 30 + "ＡＢＣ。", 3),
+        ("\x1b[31mred\x1b[0m " + "and a long text without any colour at all " * 9, 1),
+        ("", 1),
     ],
 )
-def test_what_is_ordinary_is_no_disguise(text: str) -> None:
-    assert disguises_in(text) == ()
+def test_what_is_ordinary_is_no_disguise(text: str, times: int) -> None:
+    assert disguises_in(text * times) == ()
 
 
 def test_no_step_finds_anything_in_the_characters_that_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from dgmark import Detector
 from dgmark.arguments.contents import contents_of
 from dgmark.detection.reader import Reader, ScoredIds, at_words
 from dgmark.errors import ModelNotFound, SettingsError, without_errors
+from support.cases import cases
 from support.known_keys import builtin_tokenizer, known_key
 from support.unchecked import unchecked
 
@@ -126,19 +127,7 @@ def test_ids_may_be_any_whole_numbers_of_numpy() -> None:
     assert READER.read(ids).ids.dtype == np.int64
 
 
-@pytest.mark.parametrize(
-    ("text", "ranges", "moved"),
-    [
-        ("a whole word", [(2, 7)], [(2, 7)]),
-        ("half a won't word", [(2, 10)], [(0, 12)]),
-        (" the end.  ", [(0, 11)], [(1, 9)]),
-        ("one-two three", [(5, 7)], [(4, 7)]),
-        ("meeting here", [(0, 3), (3, 10)], [(0, 7), (8, 12)]),
-        ("कितना", [(2, 4)], [(0, 5)]),
-        ("今日は天気", [(1, 3)], [(1, 3)]),
-        ("x" * 100, [(50, 60)], [(18, 92)]),
-        ("abcdef", [(0, 2), (2, 4)], [(0, 3), (3, 6)]),
-    ],
-)
-def test_edges_are_moved_to_words(text: str, ranges: list[tuple[int, int]], moved: list[tuple[int, int]]) -> None:
-    assert at_words(text, ranges) == moved
+@pytest.mark.parametrize(("text", "ranges", "moved"), cases(__file__, "edges"))
+def test_edges_are_moved_to_words(text: str, ranges: list[list[int]], moved: list[list[int]]) -> None:
+    found = at_words(text, [(start, end) for start, end in ranges])
+    assert [[*one] for one in found] == moved

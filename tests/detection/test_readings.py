@@ -17,6 +17,7 @@ from dgmark.detection.disguises.mapped_text import MappedText
 from dgmark.detection.disguises.normalise import STEPS
 from dgmark.detection.disguises.readings import MARKUP, WRAPPING, readings
 from dgmark.detection.keyring import Keyring
+from support.cases import data
 from support.known_keys import bound_key, builtin_tokenizer, known_key
 from support.marked_texts import marked_text
 from support.unmarked_texts import PROSE
@@ -51,20 +52,30 @@ def test_unwrapping_restores_what_was_wrapped_and_no_more(width: int) -> None:
     assert len(unwrap(hyphens)) == len(hyphens)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        WILLOWS,
-        "",
-        "\n" * 99,
-        "Two lines of the usual width are not enough to say that somebody\nhas wrapped them: chance does it, too.",
-        "\n".join(f"A list with {'many ' * (n % 7)}points" for n in range(40)),
-        "\n".join(f"{'x' * 20},{n:030},{'y' * 10}" for n in range(100, 140)),
-        "\n".join(["def function(argument):", "    return argument", "", "print(function(1))"] * 20),
-        "\n\n".join(["A paragraph of one line that is about as wide as any other here."] * 20),
-    ],
-    ids=["prose", "empty", "blank", "two lines", "list", "table", "code", "paragraphs"],
-)
+LEFT = {
+    "prose": WILLOWS,
+    "empty": "",
+    "blank": "\n" * 99,
+    "two lines": "Two lines of the usual width are not enough to say that somebody\n"
+    "has wrapped them: chance does it, too.",
+    "list": "\n".join(f"A list with {'many ' * (n % 7)}points" for n in range(40)),
+    "table": "\n".join(f"{'x' * 20},{n:030},{'y' * 10}" for n in range(100, 140)),
+    "code": "\n".join(["def function(argument):", "    return argument", "", "print(function(1))"] * 20),
+    "paragraphs": "\n\n".join(["A paragraph of one line that is about as wide as any other here."] * 20),
+    # lists and programs of short lines
+    "few": "no\ntime\nto\nbe\nin\nthe\nsea\nand\nat\nnight\nit\nwas\nnot",
+    "alphabet": "\n".join(sorted({word.lower() for word in MARKED.split() if word.isalpha()})),
+    "commas": "\n".join(f"    {word}," for word in MARKED.split()),
+    "paths": "\n".join(f"usr/{n}/file_{n}.txt" for n in range(40)),
+    "numbers": "\n".join(str(n * 37) for n in range(40)),
+    "brackets": "\n".join(["}", "});", "]", "{", "end"] * 9),
+    "two words": "\n".join(["First words", "Second words", "are two"] * 20),
+    "statements": "\n".join(["return value", "x = 3", "call(it)"] * 20),
+    "rules": "\n".join("-=" * 9 for _ in range(30)),
+}
+
+
+@pytest.mark.parametrize("text", LEFT.values(), ids=LEFT)
 def test_what_is_not_wrapped_stays(text: str) -> None:
     assert unwrap(text) == text
 
@@ -113,22 +124,17 @@ def pairs_of(words: list[str], size: int) -> list[str]:
 
 
 ALONE = {
-    "lines": "\n".join(MARKED.split()),
-    "paragraphs": "\n\n".join(MARKED.split()),
-    "far apart": "\n \n\n".join(MARKED.split()),
-    "indented": "\n".join(f"    {word}  " for word in MARKED.split()),
-    "a list": "\n".join(f"- {word}" for word in MARKED.split()),
+    **{
+        name: between.join(map(alone.format, MARKED.split()))
+        for name, (alone, between) in data(__file__, "alone").items()
+    },
     "a numbered list": "\n".join(f"{n % 900}. {word}" for n, word in enumerate(MARKED.split())),
-    "headings": "\n\n".join(f"## {word}" for word in MARKED.split()),
-    "quoted": "\n".join(f"> {word}" for word in MARKED.split()),
     "two words": "\n".join(pairs_of(MARKED.split(), 2)),
     "four words far apart": "\n\n".join(pairs_of(MARKED.split(), 4)),
     "letters": "\n".join(MARKED),
     "letters far apart": "\n\n".join(MARKED),
     "three letters": "\n".join(pieces(MARKED, 3)),
     "seven letters": "\n".join(pieces(MARKED, 7)),
-    "bold": "\n".join(f"**{word}**" for word in MARKED.split()),
-    "elements": "".join(f"<p>{word}</p>\n" for word in MARKED.split()),
 }
 
 
@@ -155,53 +161,9 @@ def test_only_the_part_that_stands_alone_is_put_together_and_paragraphs_stay() -
     assert unwrap(text) == f"This is the first line.\n{alone.replace(chr(10) * 2, chr(10))}\nThis is the last line."
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "no\ntime\nto\nbe\nin\nthe\nsea\nand\nat\nnight\nit\nwas\nnot",
-        "\n".join(sorted({word.lower() for word in MARKED.split() if word.isalpha()})),
-        "\n".join(f"    {word}," for word in MARKED.split()),
-        "\n".join(f"usr/{n}/file_{n}.txt" for n in range(40)),
-        "\n".join(str(n * 37) for n in range(40)),
-        "\n".join(["}", "});", "]", "{", "end"] * 9),
-        "\n".join(["First words", "Second words", "are two"] * 20),
-        "\n".join(["return value", "x = 3", "call(it)"] * 20),
-        "\n".join("-=" * 9 for _ in range(30)),
-    ],
-    ids=["few", "alphabet", "commas", "paths", "numbers", "brackets", "two words", "statements", "rules"],
-)
-def test_lists_and_programs_stay_as_they_are(text: str) -> None:
-    assert unwrap(text) == text
-
-
 # --- markup
 
-EACH = {
-    "bold": "**{}**",
-    "cursive": "_{}_",
-    "code": "`{}`",
-    "links": "[{}](https://example.org/a_b?c=d)",
-    "numbered links": "[{}][12]",
-    "comments": "{}<!-- some words -->",
-    "elements": '<span class="x">{}</span>',
-    "struck": "~~{}~~",
-    "TeX": "\\emph{{{}}}",
-    "TeX group": "{{\\bf {}}}",
-    "TeX colour": "\\textcolor{{red}}{{{}}}",
-    "role": ":emphasis:`{}`",
-    "reST link": "`{} <https://example.org>`_",
-    "Org": "[[target][{}]]",
-    "wiki": "[[target|{}]]",
-    "wiki bold": "'''{}'''",
-    "wiki link": "[https://example.org {}]",
-    "AsciiDoc": "link:target[{}]",
-    "AsciiDoc reference": "<<target,{}>>",
-    "forum": "[b]{}[/b]",
-    "texinfo": "@emph{{{}}}",
-    "troff": "\\fB{}\\fP",
-    "Perl": "B<{}>",
-    "notes": "{}[^1]",
-}
+EACH = data(__file__, "each_word")
 
 
 @pytest.mark.parametrize("markup", EACH)
@@ -219,12 +181,7 @@ def test_a_mark_whose_words_stand_in_markup_is_found_and_its_span_lies_in_the_te
         assert text[shown.start : shown.end].endswith(MARKED[token.start : token.end].strip())
 
 
-BETWEEN = {
-    "low lines": "_", "plus signs": "+", "escaped": "%20", "bars": " | ", "dots": " · ", "slashes": "/", "tabs": "\t",
-    "hashes": " #", "mentions": " @", "brackets": "] [", "quotes": '" "', "braces": "}} {{", "dollars": "$ $",
-    "classes": "]{.underline} [", "arguments": " ]( x )[ ", "colours": "{color} {color:red}", "icons": " icon:x[] ",
-    "notes": "[1] ", "numbers": " 7) ", "breaks": "<br>\n", "escapes": " \\", "unknown": " \\verb|x|",
-}  # fmt: skip
+BETWEEN = data(__file__, "between_words")
 
 
 @pytest.mark.parametrize("between", BETWEEN)

@@ -7,6 +7,7 @@ from dgmark.detection.detector import Detector
 from dgmark.detection.finding import Span
 from dgmark.detection.result import Detection
 from dgmark.detection.sentences import counted, heading, meaning, rarity, symbol, verdict_sentence, where
+from support.cases import cases
 from support.known_keys import known_key
 
 SPANS = [Span(start, start + 100, 40, 1e-6) for start in (0, 100, 300)]
@@ -17,23 +18,7 @@ def detection() -> Detection:
     return Detector(known_key("words")).detect("")
 
 
-@pytest.mark.parametrize(
-    ("p_value", "words"),
-    [
-        (1.0, "100%"),
-        (0.51, "51%"),
-        (0.2, "1 in 5"),
-        (1 / 3, "1 in 3"),
-        (1e-4, "1 in 10,000"),
-        (1.01e-4, "1 in 9,000"),
-        (1.3e-7, "1 in 7 million"),
-        (1e-6, "1 in 1 million"),
-        (2.1e-12, "1 in 400 billion"),
-        (1e-15, "1 in 1,000 trillion"),
-        (9e-16, "1 in 1,000 trillion"),
-        (1e-300, "1 in 1,000 trillion"),
-    ],
-)
+@pytest.mark.parametrize(("p_value", "words"), cases(__file__, "rarity"))
 def test_rarity_rounds_so_as_to_claim_less(p_value: float, words: str) -> None:
     assert rarity(p_value) == words
 

@@ -22,6 +22,7 @@ from dgmark.detection.surprisal import checked_surprisal, nats_of_tokens, text_o
 from dgmark.detection.weighted_coins import WeightedCoins
 from dgmark.errors import ModelFault, SettingsError
 from dgmark.watermark.bigram import matching_pairs, pair_key, pair_words
+from support.cases import cases
 from support.known_keys import builtin_tokenizer, known_key, weight_figures
 from support.marked_texts import marked_ids, marked_text
 from support.part_scan import smallest_p
@@ -193,22 +194,8 @@ def test_what_is_no_surprisal_is_refused(nats: Any) -> None:
         checked_surprisal("ab", ([[0, 1], [1, 2]], nats), "fairy")
 
 
-@pytest.mark.parametrize(
-    ("offsets", "why"),
-    [
-        ([[0, 3], [3, 7]], "none holds character 8"),  # too few
-        ([[1, 4], [4, 8], [8, 12]], "reach beyond"),  # shifted by one
-        ([[1, 4], [4, 8], [8, 11]], "none holds character 0"),
-        ([[-1, 2], [2, 6], [6, 10]], "reach beyond"),
-        ([[0, 2], [2, 6], [6, 10]], "none holds character 10"),
-        ([[0, 3], [7, 11], [3, 7]], "not in the order"),
-        ([[0, 3], [7, 3], [7, 11]], "not in the order"),
-        ([[0.0, 3.0], [3.0, 7.0], [7.0, 11.5]], "whole numbers"),
-        ([0, 3, 7, 11], "one for each token"),
-        (None, "gave no characters"),
-    ],
-)
-def test_tokens_that_are_not_those_of_the_text_are_refused(offsets: Any, why: str) -> None:
+@pytest.mark.parametrize(("why", "offsets"), cases(__file__, "other_tokens"))
+def test_tokens_that_are_not_those_of_the_text_are_refused(why: str, offsets: Any) -> None:
     with pytest.raises(ModelFault, match=why):
         checked_surprisal("the old sea", (offsets, [1.0] * len(offsets or ())), "fairy")
 

@@ -11,6 +11,7 @@ import torch
 import dgmark
 from dgmark.decode import DecodeConfig, decode, side_of_rows
 from dgmark.models.toy import ToyDenoiser
+from support.cases import cases
 from support.known_keys import bound_key
 from support.unchecked import unchecked
 
@@ -18,17 +19,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encodi
 TOY = ToyDenoiser(words=60, end_ids=(), end_bias=-60.0)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"temperature": 0.8},
-        {"temperature": 1.0, "steps": 12, "top_k": 9},
-        {"temperature": 0.0, "bias": 2.0},
-        {"commit": "threshold", "threshold": 0.3},
-        {"strategy": "entropy", "noise": "fixed"},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("settings", cases(__file__, "settings"))
 @pytest.mark.parametrize("rule", [None, "bigram", "position"])
 def test_the_loop_of_the_page_writes_what_the_real_one_does(rule: str | None, settings: dict[str, Any]) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

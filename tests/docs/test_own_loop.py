@@ -18,6 +18,7 @@ from dgmark.engines import KeyStore, uniform_draws
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
+from support.cases import cases
 from support.known_keys import bound_key
 from support.unchecked import unchecked
 
@@ -126,22 +127,7 @@ def test_the_loop_stops_once_every_row_has_ended() -> None:
     assert len(blocks) < 8
 
 
-@pytest.mark.parametrize(
-    ("rule", "settings"),
-    [
-        ("position", {"temperature": 0}),
-        ("position", {"temperature": 0, "steps": 6}),
-        ("position", {"temperature": 0, "strategy": "entropy", "min_relative_reward": 0.3, "steps": 9}),
-        ("position", {"temperature": 0, "strategy": "margin"}),
-        ("position", {"temperature": 0, "commit": "threshold"}),
-        ("position", {"temperature": 9, "alpha": 0.5}),
-        ("bigram", {"temperature": 0, "bias": 2}),
-        ("bigram", {"temperature": 0, "bias": 2, "strategy": "entropy", "steps": 9}),
-        ("bigram", {"temperature": 9}),
-        ("bigram", {"temperature": 9, "alpha": 0.6, "bias": 0.5, "top_p": 0.9, "commit": "threshold"}),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("rule", "settings"), cases(__file__, "settings"))
 def test_the_loop_writes_what_our_loop_writes(
     rule: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,17 +149,7 @@ def test_the_loop_writes_what_our_loop_writes(
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"keys": [None]}, "there are 1 keys for 2 rows"),
-        ({"seeds": [1, 2, 3]}, "there are 3 seeds for 2 rows"),
-        ({"seeds": [1.0, 2.0]}, "seed 1.0 is not a whole number"),
-        ({"length": 20}, "length 20 is not a multiple of the block length 8"),
-        ({"cache": "dual"}, "cache is for dgmark's own loop, and does nothing here"),
-        ({"edit_threshold": 0.5}, "edit_threshold is for dgmark's own loop"),
-        ({"temperature": 0}, "give a bias"),
-    ],
-    ids=str,
+    ("change", "problem"), [({"keys": [None]}, "there are 1 keys for 2 rows"), *cases(__file__, "refused")]
 )
 def test_the_recipes_refuse_what_would_do_nothing_or_leave_no_mark(change: dict[str, Any], problem: str) -> None:
     settings: dict[str, Any] = {"length": 16, "block_length": 8, "keys": [PAIRS.subkey(1), None], "seeds": [5, 6]}
@@ -225,15 +201,7 @@ def test_an_engine_that_draws_itself_commits_what_our_step_commits(settings: dic
 
 @pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
 @pytest.mark.parametrize("threshold", [None, 0.9])
-@pytest.mark.parametrize(
-    ("spec", "settings"),
-    [
-        ({"code_length": 8}, {"temperature": 0}),
-        ({"rule": "bigram", "nearest": 1, "farthest": 9}, {"temperature": 0, "bias": 2}),
-        ({"rule": "bigram", "nearest": 1, "farthest": 4}, {"temperature": 9}),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("spec", "settings"), cases(__file__, "fast_dllm"))
 def test_fast_dllm_commits_what_our_loop_commits(
     cache: str, threshold: float | None, spec: dict[str, Any], settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from dgmark.cli import app
+from support.command_line import run
 
 PAGE = Path(__file__).parents[2] / "docs" / "tutorial.md"
 NOTEBOOK = PAGE.with_suffix(".ipynb")
@@ -21,7 +20,7 @@ def run_line(line: str) -> str:
     words = shlex.split(line, comments=True)
     target = words[words.index(">") + 1] if ">" in words else None
     arguments = words[1 : words.index(">")] if target else words[1:]
-    result = CliRunner().invoke(app, arguments)
+    result = run(*arguments)
     assert result.exit_code == 0, f"{line}\n{result.output}"
     if target:
         Path(target).write_text(result.stdout, encoding="utf-8")

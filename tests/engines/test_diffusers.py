@@ -31,6 +31,7 @@ from dgmark.models.denoiser import BlockOrigin
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support import tiny_checkpoints as tiny
+from support.cases import cases
 from support.known_keys import bound_key, matches, net_matches
 from support.unchecked import unchecked
 
@@ -104,16 +105,7 @@ def write(kind: str, scheduler: Any, spread: float = 0.5, **settings: Any) -> An
     return call(**{**shared, **settings}).sequences
 
 
-@pytest.mark.parametrize(
-    ("kind", "spread", "settings"),
-    [
-        ("llada2", 0.7, {"threshold": 0.4, "num_inference_steps": 8}),
-        ("llada2", 0.7, {"threshold": 0.4, "num_inference_steps": 8, "editing_threshold": 0.5}),
-        ("llada2", 0.5, {"temperature": 0.0, "num_inference_steps": 40}),
-        ("gemma", 30.0, {"num_inference_steps": 12}),
-        ("gemma", 30.0, {"temperature": 0.0, "confidence_threshold": 1e9}),
-    ],
-)
+@pytest.mark.parametrize(("kind", "spread", "settings"), cases(__file__, "unmarked"))
 def test_without_a_key_the_text_is_that_of_the_ordinary_scheduler(
     kind: str, spread: float, settings: dict[str, Any]
 ) -> None:
@@ -173,15 +165,7 @@ def test_a_row_without_a_key_is_not_changed_by_its_neighbours_marks(kind: str, s
 
 
 @pytest.mark.cover(1)
-@pytest.mark.parametrize(
-    ("kind", "spread", "settings"),
-    [
-        ("llada2", 0.5, {"gen_length": 148}),
-        ("llada2", 0.5, {"gen_length": 148, "editing_threshold": 0.2}),
-        ("gemma", 1.0, {}),
-        ("gemma", 2.0, {"temperature": 0.0}),
-    ],
-)
+@pytest.mark.parametrize(("kind", "spread", "settings"), cases(__file__, "marked"))
 @pytest.mark.parametrize("rule", KEYS)
 def test_the_mark_of_each_row_is_found_in_its_text(
     kind: str, spread: float, settings: dict[str, Any], rule: str
@@ -224,15 +208,7 @@ class Watched(MarkingBlockRefinementScheduler):
     step.__wrapped__ = MarkingBlockRefinementScheduler.step  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("kind", "spread", "config", "settings"),
-    [
-        ("llada2", 0.7, {}, {"editing_threshold": 0.2, "num_inference_steps": 16}),
-        ("gemma", 30.0, {"editing_threshold": 0.5}, {}),
-        ("gemma", 30.0, {"threshold": 0.3}, {"confidence_threshold": 1e9}),
-    ],
-    ids=["edits of LLaDA 2.1", "edits of DiffusionGemma", "early stop of DiffusionGemma"],
-)
+@pytest.mark.parametrize(("kind", "spread", "config", "settings"), cases(__file__, "edited"))
 def test_no_edit_and_no_early_stop_loses_a_match_or_level(
     kind: str, spread: float, config: dict[str, Any], settings: dict[str, Any]
 ) -> None:

@@ -9,6 +9,7 @@ from dgmark.engines.policy import Policy
 from dgmark.errors import KeyFileError, SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key_file import KeyFilePermissionWarning
+from support.cases import cases
 from support.known_keys import bound_key
 
 
@@ -30,25 +31,7 @@ def test_what_is_left_out_has_its_default(keys: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        ({"key": "other"}, "there is no key 'other'"),
-        ({"edit_threshold": 0.5}, "there is no setting edit_threshold; the settings are keys, key,"),
-        ({"top_p": 0.9}, "there is no setting top_p"),
-        ({"strategy": "entropy", "commit": "threshold"}, "needs strategy confidence"),
-        ({"threshold": 0.8}, "threshold has a meaning under commit threshold only, and the commit is quota"),
-        ({"commit": "quota", "threshold": 0.8}, "leave threshold out"),
-        ({"slots": "x"}, "slots 'x' is not a whole number of at least 1"),
-        ({"slots": 0}, "slots 0 is not"),
-        ({"slots": True}, "slots True is not"),
-        ({"key": None}, "key None is not the name of a key file"),
-        ({"key": 1}, "key 1 is not the name of a key file"),
-        ({"allow_open_keys": "false"}, "allow_open_keys 'false' is neither true nor false; write it without quotes"),
-        ({"allow_open_keys": 0}, "allow_open_keys 0 is neither"),
-        ({"policy": True}, "policy True is not one of"),
-        ({"temperature": 0}, "temperature 0 draws nothing, so rule bigram leaves no mark: give a bias"),
-        ({"min_relative_reward": 0.5}, "prefers some candidates"),
-    ],
+    ("settings", "problem"), [*cases(__file__, "refused"), ({"key": None}, "key None is not the name of a key file")]
 )
 def test_a_setting_without_effect_or_of_a_wrong_type_is_refused(
     keys: Path, settings: dict[str, Any], problem: str

@@ -19,6 +19,7 @@ from dgmark.errors import DgmarkError, SettingsError, VocabularyMismatch
 from dgmark.models.denoiser import BlockOrigin, ConfidenceSource
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
+from support.cases import cases
 from support.engine_packages import package
 from support.known_keys import bound_key
 from support.rules import rule_of_key
@@ -167,18 +168,7 @@ def test_all_ranks_draw_the_same_whatever_shares_the_batch(algorithm: Any, keys:
     assert seeded["x"] == seeded["y"]
 
 
-@pytest.mark.parametrize(
-    ("policy", "custom", "problem"),
-    [
-        ("enforce", {"dgmark": False}, "every text of this service is marked"),
-        ("default", {"dgmark": "no"}, "neither true nor false"),
-        ("default", {"dgmark_key": "other"}, "there is no key 'other'"),
-        ("default", {"dgmark_key": "plain", "dgmark_payload": 1}, "has no sub-keys"),
-        ("default", {"dgmark_payload": 64}, r"not in 0\.\.63"),
-        ("default", {"dgmark_payload": "7"}, "not a whole number"),
-        ("default", {"dgmark_secret": "7"}, "there is no field dgmark_secret"),
-    ],
-)
+@pytest.mark.parametrize(("policy", "custom", "problem"), cases(__file__, "refused"))
 def test_a_request_that_cannot_be_met_is_refused(
     algorithm: Any, keys: Path, policy: str, custom: dict[str, Any], problem: str
 ) -> None:

@@ -26,11 +26,11 @@ from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.errors import CheckpointFormat, ModelNotFound, SettingsError
 from dgmark.models.surprisal_models import load_surprisal_model
 from support import tiny_gguf
+from support.cases import cases
 from support.known_keys import known_key, weight_figures
 from support.marked_texts import marked_text
 
 TEXTS = ["the cat sat on a mat, and the hat", "", "naïve — 1234", "a the " * 150]
-F32 = GGMLQuantizationType.F32
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -173,17 +173,7 @@ def test_the_fingerprint_follows_weights_and_statements(tmp_path: Path) -> None:
     assert len({first, *others}) == 3
 
 
-@pytest.mark.parametrize(
-    ("more", "factor"),
-    [
-        ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}, 4.0),
-        ({"llama.rope.scaling.factor": 4.0}, 4.0),  # linear is the type where none is stated
-        ({"llama.rope.scale_linear": 4.0}, 4.0),  # as in files of 2023
-        ({"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 4.0}, 1.0),
-        ({"llama.rope.scaling.type": "linear"}, 1.0),
-        ({"llama.attention.head_count_kv": [2, 2], "llama.expert_count": 0, "llama.attention.causal": True}, 1.0),
-    ],
-)
+@pytest.mark.parametrize(("more", "factor"), cases(__file__, "rotary"))
 def test_rotary_frequencies_are_scaled_as_the_file_says(tmp_path: Path, more: Mapping[str, Any], factor: float) -> None:
     network = write(tmp_path / "model.gguf", more=more)
     if factor != 1.0:
@@ -228,23 +218,7 @@ def test_a_tokenizer_that_is_not_in_the_file_is_given_beside_it(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"split.count": 3}, r"one of 3 parts.*llama-gguf-split --merge"),
-        ({"llama.rope.scaling.type": "yarn"}, "scales its rotary frequencies by 'yarn'"),
-        (
-            {"llama.attention.causal": False},
-            "states llama.attention.causal = False, which this reader does not compute",
-        ),
-        ({"llama.rope.dimension_count": 8}, "states llama.rope.dimension_count = 8, which"),
-        ({"llama.attention.value_length": 8}, "states llama.attention.value_length = 8, which"),
-        ({"llama.attention.sliding_window": 64}, "states llama.attention.sliding_window = 64, which"),
-        ({"llama.logit_scale": 0.5}, "states llama.logit_scale = 0.5, which"),
-        (
-            {"llama.attention.head_count": [4, 2]},
-            r"head_count for each block \(4, 2, ...\), and only networks whose blocks",
-        ),
-        ({"llama.attention.head_count_kv": [4, 2]}, "head_count_kv for each block"),
-        ({"llama.feed_forward_length": [96, 64]}, "feed_forward_length for each block"),
-        ({"llama.attention.key_length": [16, 8]}, "key_length for each block"),
+        *cases(__file__, "refused"),
         ({"blk.0.attn_sinks.weight": np.ones(4)}, r"tensors that a llama .*blk\.0\.attn_sinks\.weight.*server"),
         ({"blk.1.attn_q.bias": np.ones(64)}, r"tensors that a llama .*blk\.1\.attn_q\.bias"),
         ({"model.norm.weight": np.ones(64)}, "a second time"),

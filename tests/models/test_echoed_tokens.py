@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from dgmark.models.echoed_tokens import _BYTE_SIGNS, placed
+from support.cases import cases
 
 # an emoji, Chinese, a combining mark and a tab, in tokens as a byte-level tokenizer makes them
 PIECES = [
@@ -83,31 +84,9 @@ def test_parts_of_characters_are_placed_as_each_server_shows_them(habit: str, be
     assert placed(TEXT.replace("end", "odd"), shown(PIECES)) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "tokens", "places"),
-    [
-        ("a日b", ["a", "\ufffd", "\ufffd", "b"], [(0, 1), (1, 2), (1, 2), (2, 3)]),
-        ("日", ["bytes:\\xe6", "bytes:\\x97", "bytes:\\xa5"], [(0, 1)] * 3),
-        ("ab", ["ab", " more"], [(0, 2)]),
-        ("ab", ["<s>", "a", "b"], [(0, 0), (0, 1), (1, 2)]),
-        ("ab", ["a", "c"], None),
-        ("ab", ["a"], None),
-        # the tokenizer composes characters
-        ("e\u0301 e\u0301", ["\u00e9", " \u00e9"], [(0, 2), (2, 5)]),
-        # the letter is found too early at first
-        ("éaéab", ["", "", "", "a", "b"], [(0, 3), (0, 3), (0, 3), (3, 4), (4, 5)]),
-        # the text holds the sign itself
-        ("a\ufffdb", ["a", "\ufffd", "b"], [(0, 1), (1, 2), (2, 3)]),
-        ("a\ufffdé", ["a", "\ufffd", "\ufffd", "\ufffd"], [(0, 1), (1, 2), (2, 3), (2, 3)]),
-        # the begin of a word and its space are shown as the vocabulary has them, or not at all
-        ("in a\twood", ["\u2581in", "\u2581a", "<0x09>", "wood"], [(0, 2), (2, 4), (4, 5), (5, 9)]),
-        ("in a wood", ["in", "a", "wood"], [(0, 2), (2, 4), (4, 9)]),
-    ],
-)
-def test_tokens_are_placed_by_their_characters(
-    text: str, tokens: list[str], places: list[tuple[int, int]] | None
-) -> None:
-    assert placed(text, tokens) == places
+@pytest.mark.parametrize(("text", "tokens", "places"), cases(__file__, "placed"))
+def test_tokens_are_placed_by_their_characters(text: str, tokens: list[str], places: list[list[int]] | None) -> None:
+    assert placed(text, tokens) == (None if places is None else [(start, end) for start, end in places])
 
 
 def test_long_runs_of_parts_are_placed_by_what_stands_between_them() -> None:

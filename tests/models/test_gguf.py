@@ -9,15 +9,15 @@ import pytest
 import torch
 from gguf import GGMLQuantizationType
 from torch import Tensor
-from typer.testing import CliRunner
 
 import dgmark
-from dgmark.cli import app
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, PromptTooLong, SettingsError, TokenizerMismatch
 from dgmark.models import gguf
 from dgmark.models.gguf import GgufDenoiser, LlamaCpp
 from dgmark.models.load import load_model
 from support import tiny_gguf
+from support.cases import cases
+from support.command_line import run
 from support.known_keys import bound_key
 
 FILE = tiny_gguf.GOLDEN / "llada.gguf"  # made by tiny_gguf.diffusion(folder, "llada", n_layers=2)
@@ -85,17 +85,8 @@ def test_the_canvases_of_a_forward_do_not_matter(model: GgufDenoiser, n_batch: i
 
 
 @with_llama
-@pytest.mark.parametrize(
-    ("family", "settings"),
-    [
-        ("llada", {}),
-        ("llada", {"rule": "position", "lookahead": 3, "min_relative_reward": 0.02, "rows": 2}),
-        ("llada", {"commit": "threshold", "threshold": 0.9, "rows": 2}),
-        ("dream", {"rule": "position", "temperature": 0.7, "top_p": 0.9, "lookahead": 2}),
-        ("rnd1", {"rule": "position"}),
-    ],
-)
-def test_texts_are_those_of_transformers(tmp_path: Path, family: str, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("settings", "family"), cases(__file__, "texts"))
+def test_texts_are_those_of_transformers(tmp_path: Path, settings: dict[str, Any], family: str) -> None:
     other, file = tiny_gguf.diffusion(tmp_path / "model", family)
     model = load_model(str(file), n_batch=100)
     key = bound_key("test", model, rule=settings.pop("rule", "bigram"))
@@ -109,15 +100,15 @@ def test_texts_are_those_of_transformers(tmp_path: Path, family: str, settings: 
 
 def test_the_commands_run(model: GgufDenoiser, tmp_path: Path) -> None:
     options = ["--n-threads", "1", "--n-batch", "80", "--n-gpu-layers", "0"]
-    key, out = str(tmp_path / "key.json"), str(tmp_path / "out.jsonl")
-    bound_key("test", model).save(tmp_path / "key.json")
+    key, out = tmp_path / "key.json", tmp_path / "out.jsonl"
+    bound_key("test", model).save(key)
     for command in (
-        ["generate", "--model", str(FILE), "--key", key, "--prompt", "the", "--length", "64", "--out", out, *options],
+        ["generate", "--model", FILE, "--key", key, "--prompt", "the", "--length", "64", "--out", out, *options],
         ["detect", "--key", key, out],
     ):
-        done = CliRunner().invoke(app, command)
+        done = run(*command)
         assert done.exit_code in (0, 1), done.output
-    (row,) = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+    (row,) = map(json.loads, out.read_text().splitlines())
     assert row["dtype"] == "f32"
     assert 0 < len(row["token_ids"]) <= 64  # under some sub-keys it ends early
 

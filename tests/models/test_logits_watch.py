@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from typer.testing import CliRunner
 
 import dgmark
-from dgmark.cli import app
 from dgmark.decode import RowFinished
 from dgmark.errors import ModelFault
 from dgmark.models import load as loading
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.attacks.refill import Refill
+from support.command_line import rows as rows_of
+from support.command_line import run
 from support.known_keys import bound_key
 from support.toy_experiments import ANY_LENGTH, toy_baseline
 
@@ -172,16 +172,7 @@ def test_a_network_with_a_broken_weight_is_a_fault_under_every_cache(
     weight.data[100, 0] = NAN  # the output matrix is the embedding: one bad column
     try:
         with pytest.raises(ModelFault, match="storyteller gave NaN in step 0"):
-            dgmark.generate(
-                storyteller,
-                "Once",
-                key=None,
-                cache=cache,
-                temperature=temperature,
-                length=8,
-                block_length=4,
-                lookahead=2,
-            )
+            dgmark.generate(storyteller, "Once", key=None, cache=cache, temperature=temperature, lookahead=2, **SHORT)
     finally:
         weight.data[100, 0] = kept
 
@@ -196,19 +187,19 @@ def test_the_rows_of_a_command_that_are_not_at_fault_are_written(
     KEY.save(key)
     texts = ["w1 w2", "w3 w4", "w5 w6", "w3 w1", "w9 w2"]
     prompts.write_text("".join(json.dumps({"id": text, "prompt": text}) + "\n" for text in texts))
-    command = ["generate", "--key", str(key), "--prompts", str(prompts), "--out", str(out), "--batch-size", "3"]
-    command += ["--length", "8", "--block-length", "4"]
+    command = ["generate", "--key", key, "--prompts", prompts, "--out", out, "--batch-size", 3]
+    command += ["--length", 8, "--block-length", 4]
     load(Spoilt(end_ids=(), spoil=later))
-    first = CliRunner().invoke(app, command)
+    first = run(*command)
     assert first.exit_code == 0, first.output
     assert "errors in 2 of 5 rows" in first.output
-    rows = {row["id"]: row for row in map(json.loads, out.read_text().splitlines())}
+    rows = {row["id"]: row for row in rows_of(out.read_text())}
     assert set(rows) == set(texts)
     assert [text for text in texts if "error" in rows[text]] == ["w3 w4", "w3 w1"]
     assert "gave NaN" in rows["w3 w4"]["error"]
     load(ToyDenoiser(end_ids=()))
-    again = CliRunner().invoke(app, command)
+    again = run(*command)
     assert again.exit_code == 0, again.output
-    mended = {row["id"]: row for row in map(json.loads, out.read_text().splitlines())}
+    mended = {row["id"]: row for row in rows_of(out.read_text())}
     assert not [text for text in texts if "error" in mended[text]]
     assert all(mended[text] == rows[text] for text in texts if "error" not in rows[text])

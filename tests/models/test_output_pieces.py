@@ -8,18 +8,9 @@ from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, PreTrained
 
 from dgmark.models.language_model import LanguageModel
 from dgmark.models.output_pieces import PIECE_POSITIONS, has_pieces, logits_in_pieces
+from support.cases import data
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 97,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "head_dim": 8,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 1024,
-    "initializer_range": 0.5,
-}
+SIZES: dict[str, Any] = data(__file__, "sizes")
 
 
 def network(model_type: str) -> PreTrainedModel:

@@ -444,18 +444,8 @@ def test_texts_of_parquet_are_checked_and_one_warning_says_which_are_missed(tmp_
     known_key("written", subkeys=4).save(tmp_path / "key.json")
     prompts = pa.table({"id": [str(place) for place in range(6)], "prompt": ["The sea was"] * 5 + [None]})
     pq.write_table(prompts, tmp_path / "in.parquet")
-    options = (
-        "--key",
-        tmp_path / "key.json",
-        "--length",
-        8,
-        "--block-length",
-        8,
-        "--batch-size",
-        1,
-        "--id-column",
-        "id",
-    )
+    short = ("--length", 8, "--block-length", 8, "--batch-size", 1)
+    options = ("--key", tmp_path / "key.json", "--id-column", "id", *short)
     asked = ("generate", *options, "--prompts", tmp_path / "in.parquet", "--out", tmp_path / "out.parquet")
     for more, said in (
         (["--check"], "warning: 5 of 5 texts will not be found with this key"),

@@ -14,6 +14,7 @@ import pytest
 from dgmark.errors import InputError, ResumeMismatch
 from dgmark.rows.jsonl import Row, to_line
 from dgmark.rows.row_file import RowFile
+from support.cases import data
 
 SETTINGS: Row = {"model": "storyteller", "settings": {"length": 64}}
 
@@ -97,22 +98,7 @@ def test_a_row_that_is_no_json_leaves_the_file_as_it_was(path: Path) -> None:
 
 # --- what is not ours ----------------------------------------------------------------------------
 
-FOREIGN = [
-    b"Dear diary,\nit rained.\n",
-    b"[]\n",
-    b"\x89PNG",
-    b'{"text": "no id"}\n',
-    # these begin as rows of ours do, and rows of ours may be torn or have an error
-    b'{"id": ',
-    b'{"id": "7", "note": "the only copy of th',
-    b'{"id": "7", "error": "disk full", "schema": 1}\n',
-    b'{"id": "7", "error": null, "text": "the only copy of this"}\n',
-    b'{"id": "7", "text": "the only copy of this"}\n{"id": "8',
-    b'{"id": "7", "settings": {"length": 65}, "note": "the only copy of th',
-    b'{"id": "7", "settings": {"length": 64}, "text": "half',
-]
-
-
+FOREIGN = [b"\x89PNG", *(content.encode() for content in data(__file__, "foreign"))]
 OURS = to_line({"id": "row 1", "settings": SETTINGS["settings"], **row(1)}).encode() + b"\n"
 
 

@@ -14,6 +14,7 @@ import pytest
 from dgmark.errors import InputError, NoTexts
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.texts import Item, RowReading, read_texts
+from support.cases import cases
 
 
 def test_standard_input_is_read_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,18 +46,7 @@ def test_the_first_line_that_is_not_blank_decides_what_standard_input_is(
     assert list(read_texts("-")) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("A <b>bold</b> word.", "HTML or XML"),
-        ("<p>A line", "HTML or XML"),
-        ("Salt &amp; pepper", "HTML or XML"),
-        (r"{\rtf1\ansi A word.}", "RTF"),
-        (r"An \emph{odd} word.", "TeX"),
-        ("A [b]bold[/b] word.", "codes of a forum"),
-        ("If a < b and c > d, AT&T & co [b]; x[i] = C:\\new", None),
-    ],
-)
+@pytest.mark.parametrize(("text", "kind"), cases(__file__, "markup"))
 def test_a_text_with_markup_has_a_note(text: str, kind: str | None, tmp_path: Path) -> None:
     rows, table = tmp_path / "rows.jsonl", tmp_path / "table.csv"
     rows.write_text(

@@ -2,7 +2,7 @@
 
 import tempfile
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from dgmark.rows.documents import Document, document_of, read_opened
 from dgmark.rows.tables import Table
@@ -36,15 +36,6 @@ def document_from(content: bytes, name: str, column: str | None = None) -> Docum
 
 def document_of_reading(reading: Reading, column: str | None = None) -> Document:
     """The document that a reading becomes."""
-    about = {"how": reading.how, "left_out": reading.notes}
-    return document_of(
-        "the file",
-        "a kind",
-        reading.text,
-        reading.form,
-        column,
-        [Table(*one) for one in reading.tables],
-        pages=reading.pages,
-        because=reading.uncertain_because,
-        **about,
-    )
+    tables = [Table(*one) for one in reading.tables]
+    about: dict[str, Any] = {"how": reading.how, "left_out": reading.notes, "because": reading.uncertain_because}
+    return document_of("the file", "a kind", reading.text, reading.form, column, tables, pages=reading.pages, **about)

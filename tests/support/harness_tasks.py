@@ -9,22 +9,7 @@ import pytest
 from lm_eval.__main__ import cli_evaluate
 from lm_eval.tasks import TaskManager
 
-TASK = """
-task: {name}
-output_type: generate_until
-dataset_path: json
-dataset_kwargs:
-  data_files: {data}
-  cache_dir: {cache}
-test_split: train
-doc_to_text: "{{{{question}}}}"
-doc_to_target: "{{{{answer}}}}"
-generation_kwargs: {settings}
-metric_list:
-  - metric: exact_match
-    aggregation: mean
-    higher_is_better: true
-"""
+TASK = Path(__file__).with_name("harness_task.yaml").read_text(encoding="utf-8")
 
 
 def write_task(folder: Path, name: str, items: Sequence[dict[str, str]], **settings: object) -> Path:

@@ -17,6 +17,8 @@ import polars as pl
 import pyarrow as pa
 import torch
 
+from support.cases import data
+
 BYTES = b"The king went to the sea."
 
 
@@ -180,21 +182,6 @@ PLAIN: dict[str, Callable[[], Any]] = {
     "ellipsis": lambda: ...,
 }
 
-# what names nobody in a sentence: empty, too long, on two lines, or with characters that show nothing
-UNFIT_NAMES = [
-    "",
-    " ",
-    " a",
-    "a ",
-    "a\nb",
-    "\x1b[2J",
-    "\u202eEMCA",
-    "a\u200bb",
-    "\u3164",
-    "a\ufe0f",
-    "\u0301",
-    "\ud800",
-    "x" * 81,
-]
+UNFIT_NAMES: list[str] = [*data(__file__, "unfit_names"), "\ud800", "x" * 81]
 
 ODD = {**PLAIN, **BYTE_LIKE, **ARRAYS, **TABLES}

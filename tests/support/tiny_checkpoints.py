@@ -22,176 +22,21 @@ State = dict[str, Tensor]
 Config = dict[str, Any]
 
 WORDS = 60
-_QWEN = ("<|endoftext|>", "<|im_end|>", "<|im_start|>")
-_LING = ("<|mask|>", "<|endoftext|>", "<|role_end|>", "<role>", "</role>")
-SPECIAL = {
-    "llada": (
-        "<|mdm_mask|>", "<|endoftext|>", "<|eot_id|>", "<|startoftext|>", "<|start_header_id|>", "<|end_header_id|>",
-    ),
-    **dict.fromkeys(("dream", "block-llama", "rnd1", "a2d-mdlm", "a2d-bd3lm"), ("<|mask|>", *_QWEN)),
-    **dict.fromkeys(("sdar", "sdar-moe"), ("<|MASK|>", *_QWEN)),
-    "fast-dllm-v2": ("|<MASK>|", *_QWEN),
-    "stable-diffcoder": (
-        "<[MASK_TOKEN]>", "<[PAD]>", "<[end\u2581of\u2581sentence]>", "<[begin\u2581of\u2581sentence]>",
-    ),
-    "nemotron": ("<SPECIAL_100>", "</s>", "<|im_end|>", "<|im_start|>"),
-    **dict.fromkeys(("llada2", "llada-moe"), _LING),
-}  # fmt: skip
-VOCABULARY = 80
 
-# What transformers' decoders state alike; each checkpoint has its own fields as well.
-DECODER: Config = {
-    "auto_map": {"AutoModel": "modeling.Model"},  # code that no test runs
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1000000.0,
-    "rope_scaling": None,
-    "tie_word_embeddings": False,
-    "use_sliding_window": False,
-    "hidden_act": "silu",
-    "vocab_size": VOCABULARY,
+# Of each family: its special tokens, and what its config.json states; what a column sees, the positions of a block of
+# it, and the state that predicts a position: its own, the one before it, or the one before it for the first position of
+# a decode's block only; the options of `decoder_state`, and where its layout calls tensors otherwise than transformers'
+# decoders, their name and the layout's.
+_FAMILIES: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+SPECIAL: dict[str, list[str]] = {family: one["special"] for family, one in _FAMILIES.items()}
+CONFIGS: dict[str, Config] = {family: one["config"] for family, one in _FAMILIES.items()}
+READINGS: dict[str, tuple[str, int, str]] = {
+    family: (one["sees"], one["block"], one["predictor"]) for family, one in _FAMILIES.items()
 }
-EXPERTS: Config = {
-    "num_experts": 6,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 16,
-    "norm_topk_prob": True,
-    "decoder_sparse_step": 1,
-    "mlp_only_layers": [],
+# by architecture
+NAMES: dict[str, dict[str, str]] = {
+    one["config"]["architectures"][0]: one.get("names", {}) for one in _FAMILIES.values()
 }
-A2D: Config = DECODER | {
-    "model_type": "a2d-qwen3",
-    "architectures": ["A2DQwen3LMHeadModel"],
-    "head_dim": 16,
-    "tie_word_embeddings": True,
-}
-SDAR: Config = DECODER | {"attention_bias": False, "head_dim": 16, "block_size": 4, "mask_token_id": 0}
-
-CONFIGS: dict[str, Config] = {
-    "llada": {
-        "model_type": "llada",
-        "architectures": ["LLaDAModelLM"],
-        "auto_map": DECODER["auto_map"],
-        "d_model": 32,
-        "n_heads": 4,
-        "n_kv_heads": 2,
-        "n_layers": 3,
-        "mlp_hidden_size": 48,
-        "vocab_size": VOCABULARY - 2,
-        "embedding_size": VOCABULARY,
-        "weight_tying": False,
-        "rope": True,
-        "rope_theta": 500000.0,
-        "rms_norm_eps": 1e-5,
-        "layer_norm_type": "rms",
-        "block_type": "llama",
-        "activation_type": "silu",
-        "max_sequence_length": 512,
-    },
-    "dream": DECODER | {"model_type": "Dream", "architectures": ["DreamModel"], "max_position_embeddings": 131072},
-    "block-llama": {name: value for name, value in DECODER.items() if not name.startswith("rope")}
-    | {
-        "model_type": "block_llama",
-        "architectures": ["BlockLlamaModelLM"],
-        "max_position_embeddings": 256,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
-    },
-    "sdar": SDAR | {"model_type": "sdar", "architectures": ["SDARForCausalLM"]},
-    "sdar-moe": SDAR | EXPERTS | {"model_type": "sdar_moe", "architectures": ["SDARMoeForCausalLM"]},
-    "fast-dllm-v2": DECODER
-    | {
-        "model_type": "Fast_dLLM_Qwen",
-        "architectures": ["Fast_dLLM_QwenForCausalLM"],
-        "bd_size": 16,
-        "sliding_window": 32768,
-        "tie_word_embeddings": True,
-    },
-    "stable-diffcoder": DECODER
-    | {
-        "model_type": "llama",
-        "architectures": ["StableDiffcoderForCausalLM"],
-        "attention_bias": False,
-        "mlp_bias": False,
-        "eos_token_id": 2,
-    },
-    "rnd1": DECODER
-    | EXPERTS
-    | {
-        "model_type": "rnd1",
-        "architectures": ["RND1LM"],
-        "attention_bias": False,
-        "head_dim": 16,
-        "mask_token_id": 0,
-        "moe_backend": "hf",
-        "rope_scaling": False,
-        "sliding_window": False,
-    },
-    "a2d-mdlm": A2D,
-    "a2d-bd3lm": A2D,
-    "nemotron": {name: value for name, value in DECODER.items() if not name.startswith("rope")}
-    | {
-        "model_type": "nemotron_labs_diffusion",
-        "architectures": ["NemotronLabsDiffusionModel"],
-        "attention_bias": False,
-        "block_size": 32,
-        "dlm_paradigm": "bidirectional",
-        "head_dim": 16,
-        "mask_token_id": 0,
-        "max_position_embeddings": 256,
-        "rope_parameters": {
-            "rope_type": "yarn",
-            "rope_theta": 10000.0,
-            "factor": 16.0,
-            "original_max_position_embeddings": 16,
-            "beta_fast": 32.0,
-            "beta_slow": 1.0,
-            "mscale": 1.0,
-            "mscale_all_dim": 1.0,
-            "llama_4_scaling_beta": 0.1,
-        },
-        "sliding_window": None,
-    },
-    "llada2": DECODER
-    | {
-        "model_type": "llada2_moe",
-        "architectures": ["LLaDA2MoeModelLM"],
-        "moe_intermediate_size": 16,
-        "first_k_dense_replace": 1,
-        "head_dim": 16,
-        "num_experts": 8,
-        "num_experts_per_tok": 3,
-        "num_shared_experts": 1,
-        "n_group": 4,
-        "topk_group": 2,
-        "routed_scaling_factor": 2.5,
-        "norm_topk_prob": True,
-        "score_function": "sigmoid",
-        "partial_rotary_factor": 0.5,
-        "use_bias": False,
-        "use_qkv_bias": False,
-    },
-    "llada-moe": DECODER
-    | {
-        "model_type": "llada",
-        "architectures": ["LLaDAMoEModelLM"],
-        "expert_intermediate_size": 16,
-        "dense_intermediate_size": 48,
-        "shared_expert_intermediate_size": None,
-        "moe_layer_freq": [1, 1, 1],
-        "num_experts": 6,
-        "num_experts_per_tok": 2,
-        "qk_layernorm": True,
-        "clip_qkv": None,
-        "norm_topk_prob": None,
-    },
-}
-
-
 # the family to state where config.json does not tell it
 STATED = {name: name for name in ("a2d-mdlm", "a2d-bd3lm")}
 
@@ -259,30 +104,6 @@ class Random:
         return scale * torch.randn(width, generator=self.generator)
 
 
-# Where a layout calls tensors otherwise than transformers' decoders, by architecture: their name, and the layout's.
-NAMES = {
-    "LLaDAModelLM": {
-        "model.layers.": "model.transformer.blocks.",
-        "model.embed_tokens": "model.transformer.wte",
-        "model.norm": "model.transformer.ln_f",
-        "lm_head": "model.transformer.ff_out",
-        ".input_layernorm": ".attn_norm",
-        ".post_attention_layernorm": ".ff_norm",
-        **{f".self_attn.{name}_proj": f".{name}_proj" for name in "qkv"},
-        ".self_attn.o_proj": ".attn_out",
-        ".mlp.gate_proj": ".ff_proj",
-        ".mlp.up_proj": ".up_proj",
-        ".mlp.down_proj": ".ff_out",
-    },
-    "LLaDA2MoeModelLM": {
-        "model.embed_tokens": "model.word_embeddings",
-        ".self_attn.qkv": ".attention.query_key_value",
-        ".self_attn.q_norm": ".attention.query_layernorm",
-        ".self_attn.k_norm": ".attention.key_layernorm",
-        ".self_attn.o_proj": ".attention.dense",
-    },
-    "NemotronLabsDiffusionModel": {"model.": "encoder.", "lm_head.": "diffusion_head."},
-}
 # LLaDA's names of sizes
 SIZES = {
     "hidden_size": "d_model",
@@ -360,11 +181,8 @@ def experts_state(r: Random, config: Config) -> State:
     return state
 
 
-_WITH_HEAD_NORMS = ("sdar", "sdar-moe", "rnd1", "a2d-mdlm", "a2d-bd3lm", "llada2", "llada-moe")
 STATES: dict[str, Callable[[Config], State]] = {
-    **dict.fromkeys(("llada", "block-llama", "stable-diffcoder", "nemotron"), decoder_state),
-    **dict.fromkeys(("dream", "fast-dllm-v2"), partial(decoder_state, biases=True)),
-    **dict.fromkeys(_WITH_HEAD_NORMS, partial(decoder_state, head_norms=True)),
+    family: partial(decoder_state, **one["options"]) for family, one in _FAMILIES.items()
 }
 
 
@@ -420,25 +238,6 @@ def attend(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None = None) -> Te
 
 def heads_of(x: Tensor, count: int) -> Tensor:
     return x.view(*x.shape[:2], count, -1).transpose(1, 2)
-
-
-# Of the families of transformers' decoders: what a column sees, positions of a block of it, and the state that predicts
-# a position: its own, the one before it, or the one before it for the first position of a decode's block only.
-READINGS = {
-    "llada": ("all", 0, "own"),
-    "llada2": ("blocks", 32, "own"),
-    "dream": ("all", 0, "before"),
-    "block-llama": ("text", 0, "before"),
-    "sdar": ("blocks", 4, "own"),
-    "sdar-moe": ("blocks", 4, "own"),
-    "fast-dllm-v2": ("blocks", 16, "before"),
-    "stable-diffcoder": ("blocks", 4, "own"),
-    "rnd1": ("all", 0, "before"),
-    "a2d-mdlm": ("all", 0, "own"),
-    "a2d-bd3lm": ("response", 32, "own"),
-    "nemotron": ("text", 0, "first before"),
-    "llada-moe": ("all", 0, "own"),
-}
 
 
 def window_logits(family: str, state: State, config: Config, ids: Tensor, start: int, stop: int) -> Tensor:

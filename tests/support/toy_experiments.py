@@ -66,19 +66,4 @@ def report_toy(experiment: Experiment, store: Store) -> Report:
     return make_report(StoredRun.read(few, store, "builtin", keys_of(store, None), tokenizers))
 
 
-SMALL = """
-name = "small"
-title = "Small"
-source = "nowhere"
-view = "detection"
-[builtin]
-prompts = "two"
-texts = 2
-[paper]
-texts = 2
-[prompts.two]
-dataset = "two prompts"
-texts = ["one", "two"]
-[[cells]]
-name = "unmarked"
-"""
+SMALL = Path(__file__).with_name("toy_experiment.toml").read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ import torch
 from dgmark_lab.training.config import NarratorConfig, TrainingConfig
 from dgmark_lab.training.corpus import Corpus, prepare_corpus
 from dgmark_lab.training.trainer import Trainer
+from support.cases import data
 
 CPU = torch.device("cpu")
 NAMES = ("The fox", "The king", "A girl", "The old man", "My sister", "A bear")
@@ -38,13 +39,7 @@ def write_tales(path: Path, documents: int = 40, seed: int = 0) -> Path:
 
 def settings(kind: str = "storyteller", **sections: Any) -> Content:
     """A run of seconds as parsed TOML; `sections` replace values, section by section."""
-    content: Content = {
-        "kind": kind,
-        "network": {"width": 32, "blocks": 2, "heads": 2, "hidden": 48, "context": 48},
-        "rows": {"length": 48, "batch": 8},
-        "schedule": {"steps": 12, "warmup_steps": 2, "decay_steps": 4},
-        "record": {"log_steps": 1, "evaluate_steps": 4, "evaluate_rows": 4},
-    }
+    content: Content = {"kind": kind, **data(__file__, "run")}
     if kind == "storyteller":
         content["masking"] = {"prefix_min": 4, "prefix_max": 12}
     for name, values in sections.items():
@@ -69,15 +64,7 @@ def trainer(config: TrainingConfig, corpus: Corpus, out: Path, **more: Any) -> T
 
 # --- a narrator of a few thousand parameters, trained for a few steps ---
 
-NARRATOR_SETTINGS: dict[str, Any] = {
-    "own_texts": {"texts": 8, "batch": 4, "length": 24, "most_repeated": 1.0},
-    "rank": 4,
-    "rows": {"context": 8, "response": 16, "block_lengths": [4, 8], "batch": 4, "own_share": 0.5},
-    "masking": {"ordered_share": 0.5, "spreads": [1.0, 4.0], "largest_weight": 8.0},
-    "optimizer": {"lr": 0.01, "mask_lr": 0.05},
-    "schedule": {"steps": 8, "warmup_steps": 2, "decay_steps": 3},
-    "record": {"log_steps": 1, "evaluate_steps": 4, "evaluate_rows": 8},
-}
+NARRATOR_SETTINGS: dict[str, Any] = data(__file__, "narrator")
 
 
 def narrator_settings(**changes: Any) -> NarratorConfig:

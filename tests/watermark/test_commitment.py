@@ -21,19 +21,9 @@ MESSAGE = (
     b'dgmark/key-commitment/v1\0{"code_length":16,"grouping":"keyed","modulus":2,"prf":"shake256-rank-v1","rotation":0,"rule":"position",'
     b'"table_size":%d,"tokenizer":"storyteller","tokenizer_fingerprint":"%s"}\0%s'
 )
-SPECS = [
-    *(
-        replace(KEY.spec, **change)
-        for change in (
-            {"modulus": 4},
-            {"rotation": 16},
-            {"code_length": 0},
-            {"table_size": KEY.spec.table_size + 1},
-            {"tokenizer_fingerprint": "0" * 16},
-        )
-    ),
-    known_spec(rule="bigram"),
-]
+CHANGES: list[dict[str, Any]] = [{"modulus": 4}, {"rotation": 16}, {"code_length": 0}]
+CHANGES += [{"table_size": KEY.spec.table_size + 1}, {"tokenizer_fingerprint": "0" * 16}]
+SPECS = [*(replace(KEY.spec, **change) for change in CHANGES), known_spec(rule="bigram")]
 
 
 def test_the_digest_is_that_of_the_documented_message() -> None:

@@ -18,10 +18,8 @@ import pytest
 import tokenizers
 from hypothesis import example, given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from dgmark.checkpoint.tokenizer import Tokenizer, wrap
-from dgmark.cli import app
 from dgmark.detection.detector import Detector
 from dgmark.errors import (
     DgmarkError,
@@ -38,6 +36,8 @@ from dgmark.watermark.bigram import BigramSpec
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.key_file import KeyFilePermissionWarning
 from dgmark.watermark.position import Grouping, PositionSpec, tables_of
+from support.cases import cases, data
+from support.command_line import run
 from support.known_keys import builtin_tokenizer, known_key, known_spec
 from support.odd_values import UNFIT_NAMES
 from support.unchecked import unchecked
@@ -133,20 +133,7 @@ def test_a_fresh_key_is_bound_to_tokenizer_and_padded_vocabulary() -> None:
     assert WatermarkKey.generate(code_length=0).spec == known_spec()  # of the built-in model by default
 
 
-@pytest.mark.parametrize(
-    ("options", "code_length"),
-    [
-        ({}, 0),
-        ({"subkeys": 1}, 0),
-        ({"rule": "position"}, 16),
-        ({"grouping": "keyed"}, 16),
-        ({"code_length": 0}, 0),
-        ({"code_length": 8}, 8),
-        ({"modulus": 4, "code_length": 32}, 32),
-        ({"rotation": 32}, 0),
-        ({"grouping": "token-id"}, 0),
-    ],
-)
+@pytest.mark.parametrize(("options", "code_length"), cases(__file__, "fresh"))
 def test_a_fresh_key_marks_pairs_and_a_plain_one_of_positions_has_a_code_of_16(
     options: dict[str, Any], code_length: int
 ) -> None:
@@ -183,15 +170,7 @@ def test_a_secret_that_does_not_fit_is_refused(grouping: Grouping, secret: Any, 
 # --- the file ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "prf", "fingerprint"),
-    [
-        ({"modulus": 3, "rotation": 8}, "shake256-rank-v1", "103bbc11b548ea75"),
-        ({"code_length": 32}, "shake256-rank-v1", "d91312b632fc0b44"),
-        ({"subkeys": 4096}, "siphash24-pairs-v1", "439d2e124c3cd121"),
-        ({"subkeys": 4096, "expected_match": 0.67}, "siphash24-pairs-v1", "0c11e23416a48dae"),
-    ],
-)
+@pytest.mark.parametrize(("options", "prf", "fingerprint"), cases(__file__, "written"))
 def test_a_written_key_file_is_read(options: dict[str, Any], prf: str, fingerprint: str, tmp_path: Path) -> None:
     spec = known_spec(**{name: value for name, value in options.items() if name != "expected_match"})
     spec = replace(spec, tokenizer_fingerprint="0123456789abcdef", expected_match=options.get("expected_match"))
@@ -277,51 +256,30 @@ def test_what_is_no_key_file_is_refused_without_being_quoted(content: bytes, tmp
     refused(path, r"key\.json is not a key file")
 
 
-@pytest.mark.parametrize(
-    ("encoding", "mark", "named"),
-    [
-        ("utf-8-sig", b"", "UTF-8 with a byte order mark"),
-        ("utf-16", b"", "UTF-16"),
-        ("utf-16-le", b"", "UTF-16"),
-        ("utf-16-be", b"", "UTF-16"),
-        ("utf-16-be", b"\xfe\xff", "UTF-16"),
-        ("utf-32", b"", "UTF-32"),
-        ("utf-32-le", b"", "UTF-32"),
-        ("utf-32-be", b"", "UTF-32"),
-        ("utf-32-be", b"\0\0\xfe\xff", "UTF-32"),
-    ],
-)
+@pytest.mark.parametrize(("encoding", "named", "mark"), cases(__file__, "encodings"))
 def test_a_key_file_in_another_encoding_is_refused_by_its_name(
-    encoding: str, mark: bytes, named: str, key_file: Path
+    encoding: str, named: str, mark: str | None, key_file: Path
 ) -> None:
-    key_file.write_bytes(mark + key_file.read_text().encode(encoding))
+    key_file.write_bytes(f"{mark or ''}{key_file.read_text()}".encode(encoding))
     refused(key_file, rf"the key file .*key\.json is in {named}, .*save it as UTF-8 without a byte order mark")
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"format": "other-key"},
-        *({"version": version} for version in (2, "1", True, None, ...)),
-        {"prf": "shake256-rank-v2"},
-        {"prf": "siphash24-pairs-v1"},  # of another rule
-        {"key_id": 3},
-        {"extra": SECRET_BASE64},
-        {"fingerprint": ...},
-        {"secret": ...},
+        *data(__file__, "damaged"),
+        {"version": None},
         {"secret": None},
+        {"extra": SECRET_BASE64},
         {"secret": SECRET_BASE64[:-1]},
         {"secret": SECRET_BASE64[:20] + "!" + SECRET_BASE64[21:]},
         {"secret": base64.b64encode(SECRET[:31]).decode()},
-        {"modulus": 1},
-        {"grouping": "token-id"},
         {"grouping": SECRET_BASE64},
-        {"subkeys": 2},  # of another rule
-        {"expected_match": 0.5},
     ],
     ids=lambda changes: ", ".join(f"{name}={str(value)[-12:]!r}" for name, value in changes.items()),
 )
 def test_a_damaged_key_file_is_refused_without_being_quoted(changes: dict[str, Any], tmp_path: Path) -> None:
+    changes = {name: ... if value == "..." else value for name, value in changes.items()}
     refused(written(tmp_path / "key.json", saved() | changes), r"key\.json is not a key file")
 
 
@@ -379,19 +337,9 @@ def test_a_name_changes_nothing_that_a_key_does(tmp_path: Path) -> None:
     assert (named.fingerprint, named.subkey(3).name) == (known_key("named", subkeys=4).fingerprint, "ACME")
 
 
-@pytest.mark.parametrize(
-    ("model", "options", "share"),
-    [
-        ("storyteller", {}, 0.72),
-        ("storyteller", {"farthest": 1}, 0.78),
-        ("storyteller", {"rule": "position"}, 0.91),
-        ("storyteller", {"modulus": 3}, None),  # not measured
-        ("storyteller", {"expected_match": 0.6}, 0.6),
-        ("narrator", {}, 0.64),  # of less strength than the storyteller
-    ],
-)
+@pytest.mark.parametrize(("options", "model", "share"), cases(__file__, "expected"))
 def test_a_new_key_expects_what_was_measured_at_the_models_block_length(
-    model: str, options: dict[str, Any], share: float | None
+    options: dict[str, Any], model: str, share: float | None
 ) -> None:
     spec = WatermarkKey.generate(model, **options).spec
     assert (spec.expected_match, spec.to_fields().get("expected_match")) == (share, share)
@@ -439,7 +387,7 @@ def test_a_key_a_sub_key_the_tables_and_a_detector_do_not_print_the_secret() -> 
 
 @pytest.mark.parametrize("options", [["key", "show"], ["key", "show", "--json"]], ids=["table", "json"])
 def test_key_show_shows_the_spec_and_not_the_secret(options: list[str], key_file: Path) -> None:
-    result = CliRunner().invoke(app, [*options, str(key_file)])
+    result = run(*options, key_file)
     assert result.exit_code == 0
     assert KEY.fingerprint in result.output
     assert KEY.spec.tokenizer_fingerprint in result.output

@@ -15,23 +15,11 @@ from dgmark.watermark.bigram import WORDS_PRF, BigramSpec, hash_key, matching_pa
 from dgmark.watermark.hashes import SipHashKey
 from dgmark.watermark.word_classes import WordClasses, class_table, folded_word, told_apart
 from support.cased_words import CLASSES, cased_tokenizer, words_key
+from support.cases import cases
 from support.known_keys import builtin_tokenizer, known_key
 
 
-@pytest.mark.parametrize(
-    "alike",
-    [
-        ["hello", "Hello", " Hello", "HELLO\n", "\u3000hello\u00a0"],
-        ["'s", "\u2019s", " \u2018S"],
-        ["caf\u00e9", " CAF\u00c9"],
-        ["\u0436\u0443\u043a", "\u0416\u0423\u041a"],
-        ["\u03c3\u03c3", "\u03a3\u03c2"],
-        ["7", " 7"],
-        ["\u6f22", " \u6f22"],
-        ['say"', "Say\u201d"],
-        ["na\u0308", "Na\u0308"],
-    ],
-)
+@pytest.mark.parametrize("alike", cases(__file__, "folded"))
 def test_tokens_that_read_as_the_same_word_are_folded_alike(alike: list[str]) -> None:
     assert len(set(map(folded_word, alike))) == 1
     assert folded_word(alike[0]) is not None
