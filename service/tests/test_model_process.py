@@ -92,7 +92,7 @@ async def until(what: Callable[[], bool]) -> None:
 
 async def speak(worker: Worker) -> None:
     while True:
-        worker.say([])
+        worker.say((True, []))
         await asyncio.sleep(0.01)
 
 

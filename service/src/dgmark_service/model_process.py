@@ -1,6 +1,6 @@
 """The model worker as the service sees it: a process that is started, given jobs, watched, and started again.
 
-It is asked for news as long as it has work, and waits for nothing meanwhile. Needs no torch.
+It is called as long as there is anything to do, each time for a moment. Needs no torch.
 """
 
 import asyncio
@@ -9,8 +9,6 @@ import logging.config
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from queue import SimpleQueue
-from threading import Thread
 from typing import NamedTuple
 
 from dgmark.errors import DgmarkError, ModelError
@@ -27,7 +25,7 @@ _STOPPING = "the service is being stopped, so this text is not finished: ask aga
 
 
 class Writer:
-    """What writes in the process of the models, by the service's settings: a thread, which waits for no caller."""
+    """What writes in the process of the models, by the service's settings."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
@@ -45,34 +43,12 @@ class Writer:
         from dgmark_service.model_worker import ModelWorker
 
         models = {one.name: load_model(**one.loading) for one in self.settings.models}
-        worker = ModelWorker(models, self.settings.rows)
-        self._inbox, self._said = SimpleQueue[jobs.ToWorker](), SimpleQueue[list[jobs.FromWorker] | Exception]()
-        Thread(target=self._write, args=(worker.run,), name="dgmark-write", daemon=True).start()
-        return worker.facts
+        self._worker = ModelWorker(models, self.settings.rows)
+        return self._worker.facts
 
-    def _write(self, run: Callable[..., None]) -> None:
-        try:
-            run(self._inbox, self._said.put)
-        except Exception as error:
-            self._said.put(error)
-
-    def news(self, messages: Sequence[jobs.ToWorker]) -> list[jobs.FromWorker]:
-        """Pass messages on, wait for a step if none was done since the last call, and return what came of all steps.
-
-        Raises:
-            Exception: a fault ended the thread.
-        """
-        for message in messages:
-            self._inbox.put(message)
-        steps = [self._said.get()]
-        while not self._said.empty():
-            steps.append(self._said.get())
-        news = list[jobs.FromWorker]()
-        for said in steps:
-            if isinstance(said, Exception):
-                raise said
-            news += said
-        return news
+    def work(self, messages: Sequence[jobs.ToWorker]) -> tuple[bool, list[jobs.FromWorker]]:
+        """See `ModelWorker.work`."""
+        return self._worker.work(messages)
 
 
 class _Held(NamedTuple):
@@ -176,16 +152,17 @@ class ModelProcess:
             raise WorkerLost("the process that runs the model ended before the model was loaded") from error
         self._was_ready = True
         while True:
-            if not self._held and not self._messages and process.alive:
-                self._wake.clear()
             await self._wake.wait()
             messages, self._messages = self._messages, []
-            news = process.submit(Writer.news, messages, seconds=self._patience)
-            for job, outcome in await asyncio.wrap_future(news):
+            work = process.submit(Writer.work, messages, seconds=self._patience)
+            busy, said = await asyncio.wrap_future(work)
+            for job, outcome in said:
                 if isinstance(outcome, jobs.Finished | DgmarkError):
                     self._end(job, outcome)
                 elif job in self._held:  # not dropped
                     self._held[job].outcomes.put_nowait(outcome)
+            if not busy and not self._messages and process.alive:
+                self._wake.clear()
 
     def check_room(self, number: int) -> None:
         """Refuse so many jobs if the process cannot take all of them now.

@@ -9,7 +9,7 @@ import logging
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from operator import methodcaller
@@ -35,6 +35,8 @@ from dgmark_service import jobs
 from dgmark_service.error_answers import ErrorAnswer
 
 log = logging.getLogger("dgmark_service")
+# seconds in which short steps are done before what came of them is told
+_MOMENT = 0.03
 # of a character that is not whole yet
 _UNFINISHED = "\ufffd"
 
@@ -69,16 +71,21 @@ class ModelWorker:
         """Whether there is anything to do."""
         return bool(self._waiting or self._running)
 
-    def run(self, inbox: "SimpleQueue[jobs.ToWorker]", tell: Callable[[list[jobs.FromWorker]], object]) -> None:
-        """Do jobs for ever as they come, and tell after each step what became of them, if only that it was done."""
-        while True:
-            if not self.busy:
-                self.take(inbox.get())
-            while not inbox.empty():
-                self.take(inbox.get())
+    def work(self, messages: Sequence[jobs.ToWorker]) -> tuple[bool, list[jobs.FromWorker]]:
+        """Accept jobs, or let some go, and do what there is to do for a moment.
+
+        Returns:
+            Whether there is more to do, and what became of the jobs.
+        """
+        end = time.monotonic() + _MOMENT
+        for message in messages:
+            self.take(message)
+        while self.busy:
             self.advance()
-            said, self.said = self.said, []
-            tell(said)
+            if time.monotonic() > end:
+                break
+        said, self.said = self.said, []
+        return self.busy, said
 
     def take(self, message: jobs.ToWorker) -> None:
         """Accept a job, or let one go."""
