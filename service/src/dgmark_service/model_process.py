@@ -118,12 +118,11 @@ class ModelProcess:
             was_ready, self.facts, self._messages = bool(self.facts), {}, []
             self._give_up(WorkerLost("the process that runs the model ended, so this text is not finished: ask again"))
             if not was_ready:
-                why = error if isinstance(error, DgmarkError) else ModelError(f"{type(error).__name__}: {error}")
-                log.error("the model could not be loaded: %s", why)
-                if not self._was_ready:
-                    self._failure = _NOT_LOADED
-                    self.on_failed(why)
-                    return
+                log.error("the model could not be loaded: %s", error)
+            if not self._was_ready:
+                self._failure = _NOT_LOADED
+                self.on_failed(error if isinstance(error, DgmarkError) else ModelError(repr(error)))
+                return
             if isinstance(error, TimeoutError):
                 log.error("the process that runs the model said nothing for %g seconds: it is ended", self._patience)
             fault = None if isinstance(error, DgmarkError | TimeoutError) else error
@@ -140,16 +139,8 @@ class ModelProcess:
             DgmarkError: the models cannot be loaded, or the process has ended.
         """
         process = self._process
-
-        def wake_at_its_end() -> None:
-            process.wait_ended()
-            self._loop.call_soon_threadsafe(self._wake.set)
-
-        in_thread(wake_at_its_end)
-        try:
-            self.facts = await asyncio.wrap_future(process.submit(Writer.load))
-        except WorkerLost as error:
-            raise WorkerLost("the process that runs the model ended before the model was loaded") from error
+        in_thread(process.wait_ended).add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._wake.set))
+        self.facts = await asyncio.wrap_future(process.submit(Writer.load))
         self._was_ready = True
         while True:
             await self._wake.wait()
