@@ -2,58 +2,51 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from pathlib import Path
-from queue import Empty, Queue
-from threading import Event
+from queue import Queue
 from typing import Any
 
 import pytest
 
 from dgmark.errors import DgmarkError, ModelError
-from dgmark.rows.processes import WorkerLost, in_thread
+from dgmark.rows.processes import WorkerLost
 from dgmark_service import model_process
 from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.jobs import Job, ModelFacts
 from dgmark_service.model_process import ModelProcess
 from dgmark_service.settings import ServiceSettings
 
-LOADED = {"toy": ModelFacts(512, 32, chat=False)}
-BROKEN = ModelError("the weights are damaged")
+LOADED = None, {"toy": ModelFacts(512, 32, chat=False)}
+BROKEN = None, ModelError("the weights are damaged")
 
 
 class Worker:
-    """A process that answers its calls as the test says."""
+    """A worker that says what the test says."""
 
     def __init__(self) -> None:
-        self.asked, self.said, self.ended = list[Any](), Queue[Any](), Event()
-        self.alive = True
+        self.sent, self.said = Queue[Any](), Queue[Any]()
+        self.killed = False
 
-    def submit(self, _: object, *arguments: Any, seconds: float | None = None) -> Future[Any]:
-        self.asked += arguments
-        return in_thread(self._answer, seconds)
+    def send(self, message: Any) -> None:
+        self.sent.put(message)
 
-    def _answer(self, seconds: float | None) -> Any:
-        try:
-            answer = self.said.get(timeout=seconds)
-        except Empty:
-            raise TimeoutError from None
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+    def receive(self) -> Any:
+        message = self.said.get()
+        if message is WorkerLost:
+            raise WorkerLost("ended")
+        return message
 
     def kill(self) -> None:
-        if self.alive:
-            self.alive = False
-            self.ended.set()
-            self.say(WorkerLost("ended"))
+        if not self.killed:
+            self.killed = True
+            self.say(WorkerLost)
 
-    def say(self, answer: Any) -> None:
-        self.said.put(answer)
+    def say(self, message: Any) -> None:
+        self.said.put(message)
 
-    def wait_ended(self) -> None:
-        self.ended.wait()
+    async def received(self) -> Any:
+        return await asyncio.to_thread(self.sent.get)
 
 
 class Watched:
@@ -92,7 +85,7 @@ async def until(what: Callable[[], bool]) -> None:
 
 async def speak(worker: Worker) -> None:
     while True:
-        worker.say((True, []))
+        worker.say(("other", None))
         await asyncio.sleep(0.01)
 
 
@@ -109,7 +102,7 @@ def test_a_model_that_cannot_be_loaded_at_the_start_is_not_tried_again(says: boo
             made.workers[0].kill()
             await until(lambda: bool(made.failures))
             await asyncio.sleep(0.05)
-            assert [str(one) for one in made.failures] == [str(BROKEN)] if says else len(made.failures) == 1
+            assert [str(one) for one in made.failures] == [str(BROKEN[1])] if says else len(made.failures) == 1
             assert (len(made.workers), made.lost) == (1, [])
 
     asyncio.run(run())
@@ -124,8 +117,9 @@ def test_a_worker_that_dies_while_it_loads_again_is_started_again(monkeypatch: p
             made.workers[0].kill()
             assert isinstance(await messages.get(), WorkerLost)
             await until(lambda: len(made.workers) == 2)
+            made.workers[1].say(BROKEN)
             for number in (1, 2):
-                made.workers[number].say(BROKEN if number == 1 else WorkerLost("ended"))
+                made.workers[number].kill()
                 await until(lambda wanted=number + 2: len(made.workers) == wanted)  # type: ignore[misc]
                 assert not made.process.ready
             made.workers[3].say(LOADED)
@@ -144,17 +138,15 @@ def test_a_text_has_its_time_and_a_worker_that_hangs_is_ended(hangs: bool) -> No
             (worker,) = made.workers
             speaking = asyncio.create_task(speak(worker)) if not hangs else None
             error = await made.process.take(job("late")).get()
-            assert made.process.held == 0
-            if speaking is None:
-                assert isinstance(error, WorkerLost)
-                assert not worker.alive
-                return
             assert isinstance(error, ErrorAnswer)
             assert f"within {seconds:g} seconds" in str(error)
-            await until(lambda: ["late"] in worker.asked)
-            assert worker.asked[0] == [job("late")]
+            assert made.process.held == 0
+            if speaking is None:
+                await until(lambda: worker.killed)
+                return
+            assert [await worker.received(), await worker.received()] == [job("late"), "late"]
             await asyncio.sleep(0.6 * seconds)
-            assert worker.alive
+            assert not worker.killed
             speaking.cancel()
 
     asyncio.run(run())
@@ -167,17 +159,7 @@ def test_a_worker_that_says_nothing_to_whoever_left_is_ended() -> None:
             made.process.take(job("left"))
             made.process.drop("left")
             await asyncio.sleep(0.05)
-            assert made.workers[0].alive
-            await until(lambda: not made.workers[0].alive)
-
-    asyncio.run(run())
-
-
-def test_a_worker_that_dies_while_nobody_asks_is_replaced() -> None:
-    async def run() -> None:
-        async with watched() as made:
-            made.workers[0].kill()
-            await until(lambda: len(made.workers) == 2)
-            assert not made.process.ready
+            assert not made.workers[0].killed
+            await until(lambda: made.workers[0].killed)
 
     asyncio.run(run())

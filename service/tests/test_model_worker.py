@@ -14,7 +14,7 @@ from dgmark.decode.holes import holes_in
 from dgmark.errors import DgmarkError
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.toy import ToyDenoiser
-from dgmark_service.jobs import Finished, Job, Marked, Started, Stepped
+from dgmark_service.jobs import Finished, FromWorker, Job, Marked, Started, Stepped
 from dgmark_service.model_worker import ModelWorker, readable_after
 from support.known_keys import bound_key
 from support.word_model import WordModel, text_of
@@ -53,12 +53,13 @@ class Writer(ModelWorker):
     """A worker that has taken some jobs, and keeps what it said."""
 
     def __init__(self, *jobs: Job, rows: int = 16, batches: int = 4, **models: Denoiser) -> None:
-        super().__init__({"toy": TOY, **models}, rows=rows, batches=batches)
+        self.told: list[FromWorker] = []
+        super().__init__({"toy": TOY, **models}, self.told.append, rows=rows, batches=batches)
         for one in jobs:
             self.take(one)
 
     def of(self, kind: type, one: Job | None = None) -> list[Any]:
-        return [outcome for job, outcome in self.said if isinstance(outcome, kind) and (one is None or job == one.id)]
+        return [outcome for job, outcome in self.told if isinstance(outcome, kind) and (one is None or job == one.id)]
 
     def until(self, over: Callable[[], object]) -> "Writer":
         while not over():
@@ -153,6 +154,7 @@ def test_a_cancelled_job_frees_its_place_and_the_others_go_on() -> None:
     told.advance()
     told.take(leaves.id)
     told.take(never.id)
+    assert told.told.count((leaves.id, None)) == told.told.count((never.id, None)) == 1
     written = len(told.of(Stepped, leaves))
     told.until(lambda: not told.busy)
     assert len(told.of(Stepped, leaves)) <= written + 1
@@ -206,7 +208,7 @@ HOLES = {"prompt": "w1 [mask:4] w2 [mask:3]", "fills": True, "max_tokens": None}
 def test_what_cannot_be_written_is_refused_at_once(asked: dict[str, Any], wrong: str, param: str | None) -> None:
     told = done(job(**asked))
     (error,) = told.of(DgmarkError)
-    assert len(told.said) == 1
+    assert len(told.told) == 1
     assert wrong in str(error)
     assert "--" not in str(error)
     if param is not None:

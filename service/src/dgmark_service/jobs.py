@@ -185,7 +185,8 @@ class Finished:
 
 
 Outcome = Started | Stepped | Marked | Finished | DgmarkError
-# the id of a job, and what becomes of it
-FromWorker = tuple[str, Outcome]
+# the id of a job, and what becomes of it: None once it is let go, as was asked, which says that the worker lives. None
+# in place of the id: what is known of each model once all are loaded, or why they cannot be
+FromWorker = tuple[str | None, Outcome | Mapping[str, ModelFacts] | None]
 # a job, or the id of one that nobody waits for any more
 ToWorker = Job | str

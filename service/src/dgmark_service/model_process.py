@@ -1,18 +1,21 @@
 """The model worker as the service sees it: a process that is started, given jobs, watched, and started again.
 
-It is called as long as there is anything to do, each time for a moment. Needs no torch.
+The event loop never waits for it: threads read its messages, and write those to it. Needs no torch.
 """
 
 import asyncio
 import logging
 import logging.config
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from queue import SimpleQueue
+from typing import Any, NamedTuple
 
-from dgmark.errors import DgmarkError, ModelError
-from dgmark.rows.processes import Worker, WorkerLost, in_thread
+from dgmark.errors import DgmarkError
+from dgmark.rows.processes import ChildProcess, WorkerLost, in_thread
 from dgmark_service import jobs
 from dgmark_service.error_answers import Busy, ErrorAnswer, smoothed
 from dgmark_service.settings import ServiceSettings
@@ -22,33 +25,6 @@ PAUSE = 5.0  # seconds before a model is loaded again that could not be loaded
 _LOADING = "the model is being loaded: try again in a few seconds"
 _NOT_LOADED = "the model could not be loaded; the operator finds the reason in the service's log"
 _STOPPING = "the service is being stopped, so this text is not finished: ask again"
-
-
-class Writer:
-    """What writes in the process of the models, by the service's settings."""
-
-    def __init__(self, settings: ServiceSettings) -> None:
-        self.settings = settings
-
-    def load(self) -> Mapping[str, jobs.ModelFacts]:
-        """Load the models, and return what is known of each.
-
-        Raises:
-            DgmarkError: they cannot be loaded.
-        """
-        if self.settings.logging is not None:
-            logging.config.dictConfig(self.settings.logging)
-        # torch, which the process that serves does not need
-        from dgmark.models.load import load_model
-        from dgmark_service.model_worker import ModelWorker
-
-        models = {one.name: load_model(**one.loading) for one in self.settings.models}
-        self._worker = ModelWorker(models, self.settings.rows)
-        return self._worker.facts
-
-    def work(self, messages: Sequence[jobs.ToWorker]) -> tuple[bool, list[jobs.FromWorker]]:
-        """See `ModelWorker.work`."""
-        return self._worker.work(messages)
 
 
 class _Held(NamedTuple):
@@ -64,28 +40,28 @@ class ModelProcess:
     """A process that writes texts.
 
     Attributes:
-        launch: starts the process, which shares a `Writer`.
+        launch: starts the process, which does `work`.
         settings: the service's settings, which have the most texts that are written at once, how many may wait, and the
-            longest that a job may take, waiting included. A process that says nothing for half of that while it has
-            work is taken to hang, and another one takes its place.
+            longest that a job may take, waiting included. A process that says nothing for half of that while somebody
+            waits for a word of it is taken to hang, and another one takes its place.
         on_lost: called when the process ends by itself.
         on_failed: called with the reason if the models cannot be loaded at the start. If they cannot be loaded again
             later, it is tried again after a pause.
         facts: what is known of each model; empty until they are loaded.
     """
 
-    launch: Callable[[], Worker]
+    launch: Callable[[], ChildProcess]
     settings: ServiceSettings
     on_lost: Callable[[], object]
     on_failed: Callable[[DgmarkError], object]
     facts: Mapping[str, jobs.ModelFacts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._last_message = time.monotonic()
         self._was_ready = self._stopping = False
         self._held: dict[str, _Held] = {}
-        self._messages: list[jobs.ToWorker] = []
-        self._wake = asyncio.Event()
-        self._mean, self._patience = 1.0, self.settings.text_seconds / 2
+        self._sender = ThreadPoolExecutor(1, "dgmark-send")
+        self._mean = 1.0
         self._failure = _LOADING
         self._watching: asyncio.Future[None] | None = None
 
@@ -107,53 +83,20 @@ class ModelProcess:
         self._watching.add_done_callback(lambda one: one.cancelled() or one.result())  # the event loop logs a fault
 
     async def _watch(self) -> None:
-        """Let the process work, and start another one when it ends, unless the models cannot be loaded at the start."""
+        """Wait until the process ends, and start another one, unless the models could not be loaded at the start."""
         while True:
-            error: Exception
-            try:
-                await self._work()
-            except Exception as one:
-                error = one
-            self._process.kill()
-            was_ready, self.facts, self._messages = bool(self.facts), {}, []
+            await asyncio.wrap_future(in_thread(self._receive, self._process))
+            was_ready, self.facts = bool(self.facts), {}
             self._give_up(WorkerLost("the process that runs the model ended, so this text is not finished: ask again"))
-            if not was_ready:
-                log.error("the model could not be loaded: %s", error)
+            if self._failure == _LOADING and not was_ready:
+                self._not_loaded(WorkerLost("the process that runs the model ended before the model was loaded"))
             if not self._was_ready:
-                self._failure = _NOT_LOADED
-                self.on_failed(error if isinstance(error, DgmarkError) else ModelError(repr(error)))
                 return
-            if isinstance(error, TimeoutError):
-                log.error("the process that runs the model said nothing for %g seconds: it is ended", self._patience)
-            fault = None if isinstance(error, DgmarkError | TimeoutError) else error
-            log.error("the process that runs the model ended; another one takes its place", exc_info=fault)
+            log.error("the process that runs the model ended; another one takes its place")
+            self._failure = _LOADING
             self.on_lost()
             await asyncio.sleep(0 if was_ready else PAUSE)
             self._process = self.launch()
-
-    async def _work(self) -> None:
-        """Let the process load its models, and then work whenever there is anything to do.
-
-        Raises:
-            TimeoutError: it hangs.
-            DgmarkError: the models cannot be loaded, or the process has ended.
-        """
-        process = self._process
-        in_thread(process.wait_ended).add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._wake.set))
-        self.facts = await asyncio.wrap_future(process.submit(Writer.load))
-        self._was_ready = True
-        while True:
-            await self._wake.wait()
-            messages, self._messages = self._messages, []
-            work = process.submit(Writer.work, messages, seconds=self._patience)
-            busy, said = await asyncio.wrap_future(work)
-            for job, outcome in said:
-                if isinstance(outcome, jobs.Finished | DgmarkError):
-                    self._end(job, outcome)
-                elif job in self._held:  # not dropped
-                    self._held[job].outcomes.put_nowait(outcome)
-            if not busy and not self._messages and process.alive:
-                self._wake.clear()
 
     def check_room(self, number: int) -> None:
         """Refuse so many jobs if the process cannot take all of them now.
@@ -175,8 +118,10 @@ class ModelProcess:
             DgmarkError: see `check_room`.
         """
         self.check_room(1)
-        limit = self._loop.call_later(self.settings.text_seconds, self._out_of_time, job.id)
-        self._held[job.id] = held = _Held(asyncio.Queue(), time.monotonic(), limit)
+        began, limit = time.monotonic(), self._loop.call_later(self.settings.text_seconds, self._out_of_time, job.id)
+        if not self._held:  # it had nothing to say before
+            self._last_message = began
+        self._held[job.id] = held = _Held(asyncio.Queue(), began, limit)
         self._send(job)
         return held.outcomes
 
@@ -188,25 +133,20 @@ class ModelProcess:
         outcomes.put_nowait(ErrorAnswer(503, detail))
 
     def drop(self, job: str) -> None:
-        """Let a job go, unless it has ended."""
-        if job in self._held:
-            self._held.pop(job).limit.cancel()
-            self._send(job)
+        """Let a job go, unless it has ended. The process answers to that, so one that says nothing for long hangs."""
+        if job not in self._held:
+            return
+        self._held.pop(job).limit.cancel()
+        self._send(job)
+        last_message, process, silence = self._last_message, self._process, self.settings.text_seconds / 2
 
-    def _send(self, message: jobs.ToWorker) -> None:
-        self._messages.append(message)
-        self._wake.set()
+        def check() -> None:
+            """End the process if it has said nothing since."""
+            if self._last_message == last_message and self._process is process and not self._stopping:
+                log.error("the process that runs the model said nothing for %g seconds: it is ended", silence)
+                process.kill()
 
-    def _end(self, job: str, outcome: jobs.Outcome) -> None:
-        """Tell whoever waits for a job the last that comes of it."""
-        if held := self._held.pop(job, None):
-            held.limit.cancel()
-            held.outcomes.put_nowait(outcome)
-            self._mean = smoothed(self._mean, time.monotonic() - held.began)
-
-    def _give_up(self, error: DgmarkError) -> None:
-        for job in list(self._held):
-            self._end(job, error)
+        self._loop.call_later(max(0.0, last_message + silence - time.monotonic()), check)
 
     def stop(self) -> None:
         """Take no more jobs, and give up those that are under way."""
@@ -220,3 +160,63 @@ class ModelProcess:
         self.stop()
         if self._watching is not None:
             self._process.kill()
+        self._sender.shutdown(wait=False, cancel_futures=True)
+
+    def _send(self, message: jobs.ToWorker) -> None:
+        process = self._process
+
+        def send() -> None:
+            with suppress(WorkerLost):  # `_watch` informs whoever waits
+                process.send(message)
+
+        self._sender.submit(send)
+
+    def _receive(self, process: ChildProcess) -> None:
+        """Read what the process says until it ends, in a thread."""
+        with suppress(WorkerLost, RuntimeError):  # the latter if the event loop has ended
+            while True:
+                self._loop.call_soon_threadsafe(self._on_message, process.receive())
+
+    def _on_message(self, message: jobs.FromWorker) -> None:
+        self._last_message = time.monotonic()
+        job, outcome = message
+        if isinstance(outcome, Mapping):
+            self.facts, self._was_ready = outcome, True
+        elif job is None and isinstance(outcome, DgmarkError):
+            self._not_loaded(outcome)
+        elif job is not None and isinstance(outcome, jobs.Finished | DgmarkError):
+            self._end(job, outcome)
+        elif outcome is not None and job in self._held:  # not dropped
+            self._held[job].outcomes.put_nowait(outcome)
+
+    def _end(self, job: str, outcome: jobs.Outcome) -> None:
+        """Tell whoever waits for a job the last that comes of it."""
+        if held := self._held.pop(job, None):
+            held.limit.cancel()
+            held.outcomes.put_nowait(outcome)
+            self._mean = smoothed(self._mean, time.monotonic() - held.began)
+
+    def _not_loaded(self, why: DgmarkError) -> None:
+        self._failure = _NOT_LOADED
+        log.error("the model could not be loaded: %s", why)
+        if not self._was_ready:
+            self.on_failed(why)
+
+    def _give_up(self, error: DgmarkError) -> None:
+        for job in list(self._held):
+            self._end(job, error)
+
+
+def work(
+    inbox: "SimpleQueue[jobs.ToWorker]",
+    send: Callable[[jobs.FromWorker], None],
+    log_config: dict[str, Any] | None,
+    models: Mapping[str, Mapping[str, Any]],
+    rows: int,
+) -> None:
+    """What the process does, as the main function of a `ChildProcess`; see `serve_jobs`."""
+    if log_config is not None:
+        logging.config.dictConfig(log_config)
+    from dgmark_service.model_worker import serve_jobs  # torch, which the process that serves does not need
+
+    serve_jobs(inbox, send, models, rows)

@@ -9,11 +9,11 @@ import logging
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from operator import methodcaller
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
@@ -27,16 +27,16 @@ from dgmark.decode.prepared import BatchKind, Prepared, batches_of, check_markin
 from dgmark.decode.requests import Request
 from dgmark.decode.written import MarkWarning
 from dgmark.detection.reader import Ranges
-from dgmark.errors import DgmarkError, InputError, PromptTooLong, SettingsError
+from dgmark.errors import DgmarkError, InputError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt, template_of
 from dgmark.models.denoiser import Denoiser, traits_of
+from dgmark.models.load import load_model
 from dgmark.watermark.key import WatermarkKey
 from dgmark_service import jobs
 from dgmark_service.error_answers import ErrorAnswer
 
 log = logging.getLogger("dgmark_service")
-# seconds in which short steps are done before what came of them is told
-_MOMENT = 0.03
+Send = Callable[[jobs.FromWorker], None]
 # of a character that is not whole yet
 _UNFINISHED = "\ufffd"
 
@@ -47,17 +47,17 @@ class ModelWorker:
 
     Attributes:
         models: the models by name.
+        send: is given what becomes of the jobs.
         rows: the most texts that are written at once.
         batches: the most batches that take turns.
         facts: what the service knows of each model.
-        said: what became of the jobs.
     """
 
     models: Mapping[str, Denoiser]
+    send: Send
     rows: int
     batches: int = 4
     facts: Mapping[str, jobs.ModelFacts] = field(init=False)
-    said: list[jobs.FromWorker] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.facts = {name: _facts(model) for name, model in self.models.items()}
@@ -71,28 +71,13 @@ class ModelWorker:
         """Whether there is anything to do."""
         return bool(self._waiting or self._running)
 
-    def work(self, messages: Sequence[jobs.ToWorker]) -> tuple[bool, list[jobs.FromWorker]]:
-        """Accept jobs, or let some go, and do what there is to do for a moment.
-
-        Returns:
-            Whether there is more to do, and what became of the jobs.
-        """
-        end = time.monotonic() + _MOMENT
-        for message in messages:
-            self.take(message)
-        while self.busy:
-            self.advance()
-            if time.monotonic() > end:
-                break
-        said, self.said = self.said, []
-        return self.busy, said
-
     def take(self, message: jobs.ToWorker) -> None:
         """Accept a job, or let one go."""
         if isinstance(message, str):
             self._waiting = deque(text for text in self._waiting if text.job.id != message)
             for batch in self._running:
                 batch.drop(message)
+            self.send((message, None))
             return
         try:
             text = self._prepared(message)
@@ -109,7 +94,7 @@ class ModelWorker:
             self._fail([message.id], error)
         else:
             self._waiting.append(text)
-            self.said.append((message.id, text.started))
+            self.send((message.id, text.started))
 
     def advance(self) -> None:
         """Begin a batch if there is room, and do one step of the batch whose turn it is."""
@@ -118,7 +103,8 @@ class ModelWorker:
             return
         batch = self._running.popleft()
         try:
-            self.said.extend(batch.step())
+            for message in batch.step():
+                self.send(message)
         except Exception as error:
             # the others go on: a decode shares nothing with the next one
             self._fail(batch.left, error)
@@ -184,7 +170,8 @@ class ModelWorker:
         if not isinstance(error, DgmarkError):
             log.error("jobs %s failed", ", ".join(ids), exc_info=error)
             error = DgmarkError("the model could not write this text")
-        self.said += [(job, error) for job in ids]
+        for job in ids:
+            self.send((job, error))
 
     def _prepared(self, job: jobs.Job) -> "_Text | _Marking":
         """Check and encode a job."""
@@ -427,6 +414,38 @@ def in_steps(work: Callable[[Tell], None]) -> Generator[jobs.Outcome | None]:
 def _marked_as(job: jobs.Job) -> tuple[str, float]:
     """What the time of marking depends on, beside the text's length."""
     return job.model, (job.remask or {}).get("share", 0.0)
+
+
+def serve_jobs(
+    inbox: "SimpleQueue[jobs.ToWorker]",
+    send: Send,
+    models: Mapping[str, Mapping[str, Any]],
+    rows: int,
+) -> None:
+    """Load the models, and do jobs for ever.
+
+    Args:
+        inbox: jobs as they come.
+        send: is given what becomes of them.
+        models: by the name of each model, the arguments that load it.
+        rows: the most texts that are written at once.
+    """
+    try:
+        loaded = {name: load_model(**arguments) for name, arguments in models.items()}
+    except Exception as error:
+        known = error if isinstance(error, DgmarkError) else ModelError(f"{type(error).__name__}: {error}")
+        send((None, known))
+        return
+    worker = ModelWorker(loaded, send, rows)
+    send((None, worker.facts))
+    while True:
+        if not worker.busy:
+            worker.take(inbox.get())
+        try:
+            while True:
+                worker.take(inbox.get_nowait())
+        except Empty:
+            worker.advance()
 
 
 def _facts(model: Denoiser) -> jobs.ModelFacts:

@@ -10,12 +10,12 @@ from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import named_keys
 from dgmark.detection.rules import check_weighs
 from dgmark.errors import DgmarkError
-from dgmark.rows.processes import Worker, in_thread
+from dgmark.rows.processes import ChildProcess, in_thread
 from dgmark.watermark.commitment import load_commitments
 from dgmark.watermark.key import WatermarkKey
 from dgmark_service.auth import Authenticator
 from dgmark_service.detection_worker import Checker
-from dgmark_service.model_process import ModelProcess, Writer
+from dgmark_service.model_process import ModelProcess, work
 from dgmark_service.offers import Offer, offers_of
 from dgmark_service.settings import ServiceSettings
 from dgmark_service.telemetry import AuditLog, Metrics
@@ -57,7 +57,8 @@ class ServiceState:
         self.workers = pool = WorkerPool(checker, settings, self.metrics.lost.inc)
         self.metrics.held.set_function(lambda: pool.held)
         self.metrics.waiting.labels("checks").set_function(lambda: max(0, pool.held - pool.places))
-        launch = partial(Worker, Writer(checker.settings))  # without the secrets, as what checks
+        models = {name: offer.source.loading for name, offer in self.offers.items()}
+        launch = partial(ChildProcess, work, settings.logging, models, settings.rows)
         self.model_process = process = ModelProcess(launch, settings, self.metrics.lost.inc, self._fail)
         self.metrics.writing.set_function(lambda: process.held)
         self.metrics.waiting.labels("texts").set_function(lambda: max(0, process.held - settings.rows))

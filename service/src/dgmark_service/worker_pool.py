@@ -10,11 +10,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import MethodType
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from dgmark.errors import DgmarkError
-from dgmark.rows.processes import Worker, WorkerLost
+from dgmark.rows.processes import Worker, WorkerLost, in_thread
 from dgmark_service.error_answers import Busy, ErrorAnswer, smoothed
 from dgmark_service.settings import ServiceSettings
 
@@ -37,7 +38,7 @@ class _Worker(Worker):
 
     def __init__(self, shared: Warmed, memory: int) -> None:
         super().__init__(shared, memory=memory)
-        self.warmed = self.submit(type(shared).warm)
+        self.warmed = in_thread(self.call, type(shared).warm)
 
 
 @dataclass
@@ -123,8 +124,8 @@ class WorkerPool(Generic[Shared]):
             worker.shared = (work.__self__,)
         usable = False
         try:
-            call = worker.submit(work.__func__, *arguments, seconds=self.settings.seconds)
-            result = await asyncio.wrap_future(call)
+            call = partial(worker.call, work.__func__, *arguments, seconds=self.settings.seconds)
+            result = await asyncio.wrap_future(in_thread(call))
             usable = True
             return result
         except TimeoutError as error:

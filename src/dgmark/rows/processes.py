@@ -17,9 +17,8 @@ from _thread import start_new_thread
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from functools import partial
 from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar, cast
@@ -58,24 +57,24 @@ def in_thread(function: Callable[..., Output], *arguments: Any) -> "Future[Outpu
     return future
 
 
-class Worker:
-    """A process that calls functions for this one, one at a time, and ends with this one. It starts in the background.
+class ChildProcess:
+    """A process that calls `main(inbox, send, *arguments)`, and ends with this one. It starts in the background.
 
     Args:
-        shared: the first arguments of all calls, which are sent once; they may be replaced.
-        memory: bytes that it may have, where the system can limit them; None for no limit.
+        main: a module-level function. It gets a queue of what this process sends, and a function that sends it a
+            message.
+        arguments: its other arguments.
     """
 
-    def __init__(self, *shared: Any, memory: int | None = None) -> None:
+    def __init__(self, main: Callable[..., object], *arguments: Any) -> None:
         # spawned, not forked, as a forked tokenizer may hang on its threads
         context = get_context("spawn")
         self._connection, there = context.Pipe()
-        self._process = context.Process(target=_run, args=(there, memory), daemon=True)
+        self._process = context.Process(target=_run, args=(there,), daemon=True)
         self._killed = False
-        self.shared, self._sent = shared, tuple[Any, ...]()
-        self._started = in_thread(self._start, there)
+        self._started = in_thread(self._start, there, (main, arguments))
 
-    def _start(self, there: Connection) -> None:
+    def _start(self, there: Connection, first: tuple[Any, ...]) -> None:
         try:
             in_thread(self._process.start).result(_SPAWN_SECONDS)
         except OSError as error:  # also a TimeoutError
@@ -88,6 +87,8 @@ class Worker:
             self._receive(START_SECONDS)
         except TimeoutError as error:
             raise WorkerLost(f"a process was not ready within {START_SECONDS:g} seconds") from error
+        with _lost_if_broken():
+            self._connection.send(first)
 
     @property
     def pid(self) -> int | None:
@@ -99,31 +100,28 @@ class Worker:
         """Whether it runs, or is being started."""
         return not self._started.done() or self._process.is_alive()
 
-    def call(self, work: Callable[..., Output], *arguments: Any, seconds: float | None = None) -> Output:
-        """The result of `work(*shared, *arguments)` there.
-
-        Args:
-            work: a module-level function, or a method of the first shared object's class.
-            arguments: its other arguments.
-            seconds: the longest that it may take once the process has started.
+    def send(self, message: Any) -> None:
+        """Send a message, which waits until the process has started.
 
         Raises:
-            TimeoutError: it takes longer; the process is of no use any more.
             WorkerLost: the process has ended, or did not start.
-            BaseException: what the work raises.
         """
         self._started.result()
         with _lost_if_broken():
-            self._connection.send((work, arguments, None if self._sent is self.shared else self.shared))
-        self._sent = self.shared
-        done, result = self._receive(seconds)
-        if done:
-            return cast(Output, result)
-        raise result
+            self._connection.send(message)
 
-    def submit(self, work: Callable[..., Output], *arguments: Any, seconds: float | None = None) -> "Future[Output]":
-        """What `call` returns, once it has."""
-        return in_thread(partial(self.call, work, *arguments, seconds=seconds))
+    def receive(self, seconds: float | None = None) -> Any:
+        """The next message.
+
+        Args:
+            seconds: to wait for it, once the process has started; None for as long as it takes.
+
+        Raises:
+            TimeoutError: none comes in that time.
+            WorkerLost: the process has ended, or did not start.
+        """
+        self._started.result()
+        return self._receive(seconds)
 
     def _receive(self, seconds: float | None) -> Any:
         with _lost_if_broken():
@@ -142,11 +140,38 @@ class Worker:
         with suppress(WorkerLost):
             self._started.result()
 
-    def wait_ended(self) -> None:
-        """Wait until the process has ended, or failed to start."""
-        self.wait_started()
-        if self._process.pid is not None:
-            wait([self._process.sentinel])
+
+class Worker(ChildProcess):
+    """A process that calls functions for this one, one at a time.
+
+    Args:
+        shared: the first arguments of all calls, which are sent once; they may be replaced.
+        memory: bytes that it may have, where the system can limit them; None for no limit.
+    """
+
+    def __init__(self, *shared: Any, memory: int | None = None) -> None:
+        super().__init__(_answer_calls, memory)
+        self.shared, self._sent = shared, tuple[Any, ...]()
+
+    def call(self, work: Callable[..., Output], *arguments: Any, seconds: float | None = None) -> Output:
+        """The result of `work(*shared, *arguments)` there.
+
+        Args:
+            work: a module-level function, or a method of the first shared object's class.
+            arguments: its other arguments.
+            seconds: the longest that it may take once the process has started.
+
+        Raises:
+            TimeoutError: it takes longer; the process is of no use any more.
+            WorkerLost: the process has ended, or did not start.
+            BaseException: what the work raises.
+        """
+        self.send((work, arguments, None if self._sent is self.shared else self.shared))
+        self._sent = self.shared
+        done, result = self.receive(seconds)
+        if done:
+            return cast(Output, result)
+        raise result
 
 
 @contextmanager
@@ -165,7 +190,7 @@ def _lost_if_broken() -> Iterator[None]:
 # --- in the process
 
 
-def _run(connection: Connection, memory: int | None) -> None:
+def _run(connection: Connection) -> None:
     # Ctrl-C and a terminal's end reach all processes; the first one ends the others
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "SIGHUP"):
@@ -173,19 +198,18 @@ def _run(connection: Connection, memory: int | None) -> None:
     if resource is not None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the keys
         os.nice(_NICENESS)
-    calls = SimpleQueue[Any]()
-    Thread(target=_listen, args=(connection, calls), daemon=True).start()
+    inbox = SimpleQueue[Any]()
+    Thread(target=_listen, args=(connection, inbox), daemon=True).start()
     with suppress(OSError):
         connection.send(None)
-    if resource is not None and memory is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    _answer(calls, connection.send)
+    main, arguments = inbox.get()
+    main(inbox, connection.send, *arguments)
 
 
-def _listen(connection: Connection, calls: "SimpleQueue[Any]") -> None:
-    """Queue all calls, and end this process when the other one does.
+def _listen(connection: Connection, inbox: "SimpleQueue[Any]") -> None:
+    """Put all messages into the inbox, and end this process when the other one does.
 
-    An error stands in the place of a call that cannot be read.
+    An error stands in the place of a message that cannot be read.
     """
     while True:
         try:
@@ -193,17 +217,19 @@ def _listen(connection: Connection, calls: "SimpleQueue[Any]") -> None:
         except (EOFError, OSError):
             os._exit(1)
         try:
-            call = pickle.loads(content)  # noqa: S301 (from the process that started this one)
+            message = pickle.loads(content)  # noqa: S301 (from the process that started this one)
         except Exception as error:
-            call = error
-        calls.put(call)
+            message = error
+        inbox.put(message)
 
 
-def _answer(calls: "SimpleQueue[Any]", send: Callable[[Any], None]) -> None:
+def _answer_calls(inbox: "SimpleQueue[Any]", send: Callable[[Any], None], memory: int | None) -> None:
     """Answer each call by whether it succeeded, and its result or error."""
+    if resource is not None and memory is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     shared: tuple[Any, ...] = ()
     while True:
-        call = calls.get()
+        call = inbox.get()
         try:
             if isinstance(call, Exception):
                 raise call
