@@ -63,7 +63,7 @@ def test_a_reload_has_its_time_and_holds_up_neither_the_next_nor_the_end(
     never.set()
 
 
-def test_a_check_that_waits_ends_with_the_keys_that_it_began_with(tmp_path: Path) -> None:
+def test_a_check_whose_key_goes_while_it_waits_is_to_be_asked_again(tmp_path: Path) -> None:
     with service(tmp_path, "one", "two") as client, ThreadPoolExecutor(1) as elsewhere:
         asked: dict[str, Any] = {"url": "/v1/detect", "json": {"text": "some words", "key": "two"}}
         state, portal = cast(Any, client.app).state.service, client.portal
@@ -75,7 +75,8 @@ def test_a_check_that_waits_ends_with_the_keys_that_it_began_with(tmp_path: Path
         (tmp_path / "keys" / "two.json").unlink()
         portal.call(state.reload)
         portal.call(turn.__aexit__, None, None, None)
-        assert waiting.result().json()["key"] == "two"
+        gone = waiting.result()
+        assert (gone.status_code, "'two' is gone: ask again" in gone.json()["detail"]) == (503, True)
         assert client.post(**asked).status_code == 400
 
 

@@ -138,23 +138,22 @@ def test_one_pool_through_everything_that_goes_wrong() -> None:
     ask = partial(run, workers)
 
     async def everything() -> None:
-        shared = workers.shared
         await workers.start()
         with closing(workers):
-            name, number, first = await ask(shared.answer, 5)
+            name, number, first = await ask(Shared.answer, 5)
             assert (name, number) == ("shared", 5)
 
             with pytest.raises(SettingsError, match="this is wrong"):
-                await ask(shared.refuse)
-            assert await ask(shared.hog, MEMORY // 2) == MEMORY // 2
+                await ask(Shared.refuse)
+            assert await ask(Shared.hog, MEMORY // 2) == MEMORY // 2
             with pytest.raises(ErrorAnswer, match="more memory") as too_much:
-                await ask(shared.hog, MEMORY)
+                await ask(Shared.hog, MEMORY)
             assert too_much.value.status == 413
-            assert (await ask(shared.answer, 6))[2] == first  # neither costs the worker its life
+            assert (await ask(Shared.answer, 6))[2] == first  # neither costs the worker its life
             assert not lost
 
             # a worker that is killed in the middle: the work is done all the same
-            work = asyncio.create_task(ask(shared.sleep, 0.3))
+            work = asyncio.create_task(ask(Shared.sleep, 0.3))
             await asyncio.sleep(0.1)
             os.kill(first, signal.SIGTERM)
             second = await work
@@ -164,33 +163,32 @@ def test_one_pool_through_everything_that_goes_wrong() -> None:
             # one that is killed while it is idle
             os.kill(second, signal.SIGKILL)
             await asyncio.sleep(0.1)
-            assert (await ask(shared.answer, 7))[2] not in (first, second)
+            assert (await ask(Shared.answer, 7))[2] not in (first, second)
 
             # work that kills whoever takes it
             with pytest.raises(WorkerLost):
-                await ask(shared.end)
-            assert (await ask(shared.answer, 8))[1] == 8
+                await ask(Shared.end)
+            assert (await ask(Shared.answer, 8))[1] == 8
 
-            # another object to share: work under way or waiting ends with the old one
-            under_way, lost_before = asyncio.create_task(ask(shared.name_after, 0.3)), len(lost)
+            # another object to share: work under way ends with the old one
+            under_way, lost_before = asyncio.create_task(ask(Shared.name_after, 0.3)), len(lost)
             await asyncio.sleep(0.1)
-            waiting = asyncio.create_task(ask(shared.name_after, 0))
+            waiting = asyncio.create_task(ask(Shared.name_after, 0))
             await asyncio.sleep(0)
             workers.renew(Shared("other"))
-            later = asyncio.create_task(ask(workers.shared.answer, 9))
-            assert (await under_way, await waiting, (await later)[0]) == ("shared", "shared", "other")
+            later = asyncio.create_task(ask(Shared.answer, 9))
+            assert (await under_way, await waiting, (await later)[0]) == ("shared", "other", "other")
             workers.renew(Shared("third"))  # while all are idle
-            assert (await ask(workers.shared.answer, 10))[0] == "third"
+            assert (await ask(Shared.answer, 10))[0] == "third"
             assert len(lost) == lost_before
-            shared = workers.shared
 
             # work that takes too long
             settings = workers.settings
             workers.settings = replace(settings, seconds=0.2)
             with pytest.raises(ErrorAnswer, match="longer than"):
-                await ask(shared.sleep, 60)
+                await ask(Shared.sleep, 60)
             workers.settings = settings
-            assert (await ask(shared.answer, 9))[1] == 9
+            assert (await ask(Shared.answer, 9))[1] == 9
 
     asyncio.run(everything())
 
@@ -204,10 +202,10 @@ def test_workers_that_ended_while_idle_cost_a_request_nothing() -> None:
         await workers.start()
         with closing(workers):
             shared.warming = 3
-            for process in await asyncio.gather(ask(shared.sleep, 0.2), ask(shared.sleep, 0.2)):
+            for process in await asyncio.gather(ask(Shared.sleep, 0.2), ask(Shared.sleep, 0.2)):
                 os.kill(process, signal.SIGKILL)
             await asyncio.sleep(0.5)
-            assert (await ask(shared.answer, 5))[1] == 5
+            assert (await ask(Shared.answer, 5))[1] == 5
             assert len(lost) == 2
 
     asyncio.run(end_all())

@@ -8,11 +8,10 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from dgmark_service.detection_worker import Upload
+from dgmark_service.detection_worker import Checker, Upload
 from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.json_fields import fields_of
 from dgmark_service.schemas import RequestFields
-from dgmark_service.state import ServiceState
 from dgmark_service.waiting import in_worker
 
 R = TypeVar("R", bound=RequestFields)
@@ -76,8 +75,8 @@ async def _parsed(request: Request, body: bytes, model: type[R], document: bool 
     """The fields of a JSON text. One of many items is read by a worker, as reading it holds up the whole process."""
     if len(body) < _LONG and sum(map(body.count, (b",", b"[", b"{"))) < _MANY:
         return fields_of(body, model, document)
-    state: ServiceState = request.app.state.service
-    return await in_worker(request, state.workers.shared.fields, body, model, document)
+    fields: R = await in_worker(request, Checker.fields, body, model, document)
+    return fields
 
 
 def _text(field: str, param: str) -> str:

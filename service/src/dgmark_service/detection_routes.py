@@ -73,7 +73,7 @@ def routes(state: ServiceState) -> APIRouter:
         """A table of what the reports found. If the service signs, it takes only reports that it signed itself."""
         asked = await read_json(request, schemas.JoinRequest)
         signer = state.settings.signer
-        joined = await in_worker(request, state.workers.shared.join, asked, signer.to_jwks() if signer else None)
+        joined = await in_worker(request, Checker.join, asked, signer.to_jwks() if signer else None)
         state.audit.note(request, "join", reports=len(asked.reports))
         return await _file(joined, asked.format, signer)
 
@@ -94,8 +94,8 @@ def routes(state: ServiceState) -> APIRouter:
             document = await request.body()
             if not document:
                 raise ErrorAnswer(400, "the body is empty: send the file of the report", param="body")
-            own, work = state.settings.signer and state.settings.signer.key_id, state.workers.shared.verify
-            found = await in_worker(request, work, document, state.settings.report_keys, own)
+            own = state.settings.signer and state.settings.signer.key_id
+            found = await in_worker(request, Checker.verify, document, state.settings.report_keys, own)
             state.audit.note(request, "verify", valid=found.valid, signature_key=found.key_id)
             return found
 
@@ -183,10 +183,9 @@ async def _checked(state: ServiceState, request: Request, caller: Caller, model:
     if caller.public:
         for name in sorted(asked.model_fields_set - _PUBLIC_FIELDS):
             raise Refused(403, f"{name} can be chosen only with a token of the scope detect:full", param=name)
-    checker = state.workers.shared  # with its keys, also if others are read while this waits
-    options, texts = _options(checker, caller, asked), getattr(asked, "texts", None)
+    options, texts = _options(state.workers.shared, caller, asked), getattr(asked, "texts", None)
     if texts is None:
-        return asked, await _answer(request, checker, asked, upload, options)
+        return asked, await _answer(request, asked, upload, options)
     if sum(map(len, texts)) > state.settings.max_chars:
         detail = f"the texts have more than {state.settings.max_chars:,} characters, which is all that one request "
         raise ErrorAnswer(413, f"{detail}may have", param="texts")
@@ -195,19 +194,19 @@ async def _checked(state: ServiceState, request: Request, caller: Caller, model:
     for text in texts:
         one = asked.model_copy(update={"text": text, "texts": None})
         try:
-            answers.append((await _answer(request, checker, one, None, options)).content)
+            answers.append((await _answer(request, one, None, options)).content)
         except DgmarkError as error:
             answers.append(json.dumps({"error": answer_to(error, request).problem(request.state.request_id)}).encode())
     return asked, Answer(b'{"results":[' + b",".join(answers) + b"]}", "")
 
 
-async def _answer(request: Request, checker: Checker, asked: T, upload: Upload | None, options: Options) -> Answer:
+async def _answer(request: Request, asked: T, upload: Upload | None, options: Options) -> Answer:
     """The answer of a worker about one text, which is counted and logged; see `in_worker` for what is raised."""
     state: ServiceState = request.app.state.service
-    work = checker.report if isinstance(asked, schemas.ReportRequest) else checker.detect
+    work = Checker.report if isinstance(asked, schemas.ReportRequest) else Checker.detect
     answer = await in_worker(request, work, asked, upload, options)
     state.metrics.verdicts.labels(answer.verdict).inc()
     what, form = request.scope["route"].path.removeprefix("/v1/"), "public" if options.public else "full"
-    tried = [checker.keys[name] for name in options.keys]
+    tried = [state.keys[name] for name in options.keys if name in state.keys]
     state.audit.note(request, "check", tried, path=what, form=form, fpr=options.fpr)
     return answer

@@ -230,9 +230,20 @@ class Checker:
             memory_bytes=min(2**30, settings.worker_bytes),
         )
 
+    def _named(self, options: Options) -> list[WatermarkKey]:
+        """The keys to look for.
+
+        Raises:
+            ErrorAnswer: one is gone.
+        """
+        for name in options.keys:
+            if name not in self.keys:
+                raise ErrorAnswer(503, f"the keys were read again while this waited, and {name!r} is gone: ask again")
+        return [self.keys[name] for name in options.keys]
+
     def _judge(self, content: Content, document: Document | None, options: Options) -> Detection:
         """The verdict on one text, if the keys can be looked for in it within the time of a request."""
-        keys = [self.keys[name] for name in options.keys]
+        keys = self._named(options)
         chars = len(content) if isinstance(content, str) else len(content) * CHARS_A_TOKEN
         seconds = self._seconds(chars, keys)
         if seconds > self.settings.seconds:
@@ -269,7 +280,7 @@ class Checker:
         return lru_cache(_MAX_SCORERS)(self._new_scorer)
 
     def _new_scorer(self, options: Options) -> Scorer:
-        keys = [self.keys[name] for name in options.keys]
+        keys = self._named(options)
         shared: dict[str, Any] = {
             "tokenizer": self._tokenizer,
             "surprisal_model": self._surprisal_model,

@@ -346,8 +346,9 @@ class _Batch:
                 for row in event.rows:
                     self._texts[row].settled = len(self._texts[row].tokens)
             elif isinstance(event, Completed):
+                finished = self._texts[event.row].finished(event)
                 self._dropped.add(event.row)
-                yield self._texts[event.row].job.id, self._texts[event.row].finished(event)
+                yield self._texts[event.row].job.id, finished
 
 
 class _Marking:

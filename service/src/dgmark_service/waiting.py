@@ -15,7 +15,7 @@ Output = TypeVar("Output")
 
 
 async def in_worker(request: Request, work: Callable[..., Output], *arguments: Any) -> Output:
-    """The result of `work(*arguments)`, a method of a `Checker`, in a worker.
+    """The result of a method of `Checker` with these arguments, in a worker.
 
     Who leaves before the turn of a request gives it up. Whatever takes long with what strangers send is done so: a
     thread would hold up the event loop.

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from types import MethodType
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from dgmark.errors import DgmarkError
@@ -102,29 +101,30 @@ class WorkerPool(Generic[Shared]):
             self._held[stranger] -= 1
 
     async def run(self, work: Callable[..., Output], *arguments: Any) -> Output:
-        """The result of `work(*arguments)` from one of the processes, by whoever has a turn.
+        """The result of `work(shared, *arguments)` from one of the processes, by whoever has a turn.
 
         Args:
-            work: a method of the object that is shared, or was when the work was asked for.
-            arguments: its arguments.
+            work: a method of the class of what is shared.
+            arguments: its other arguments.
 
         Raises:
             ErrorAnswer: it took too long, and its process was ended, or it needs more memory than a process has.
             WorkerLost: two processes ended over it.
             DgmarkError: what the work raises.
         """
+        shared = self.shared
         for _ in range(_ATTEMPTS):
             with suppress(WorkerLost):
-                return cast(Output, await self._attempt(cast(MethodType, work), arguments))
+                return cast(Output, await self._attempt(shared, work, arguments))
         raise WorkerLost("the process that checked this ended before it had a result, twice: there is no result")
 
-    async def _attempt(self, work: MethodType, arguments: tuple[Any, ...]) -> Any:
+    async def _attempt(self, shared: Shared, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         worker = await self._warm_worker()
-        if worker.shared[0] is not work.__self__:  # renewed while this waited: it gets the old object for this one time
-            worker.shared = (work.__self__,)
+        if worker.shared[0] is not shared:  # renewed while this waited: it gets the old object for this one time
+            worker.shared = (shared,)
         usable = False
         try:
-            call = partial(worker.call, work.__func__, *arguments, seconds=self.settings.seconds)
+            call = partial(worker.call, work, *arguments, seconds=self.settings.seconds)
             result = await asyncio.wrap_future(in_thread(call))
             usable = True
             return result
@@ -164,7 +164,7 @@ class WorkerPool(Generic[Shared]):
                 self.on_lost()
 
     def renew(self, shared: Shared) -> None:
-        """Share another object from now on: work that is under way or waits ends with the old one."""
+        """Share another object from now on: work that is under way ends with the old one."""
         self.shared = shared
         for _ in range(len(self._idle)):
             self._replace(self._idle.popleft())
