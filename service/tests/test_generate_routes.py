@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -112,6 +113,9 @@ def test_a_retried_request_gets_the_same_text(service: Service, header: str) -> 
         assert other["id"] != first["id"]
         assert other["seed"] != first["seed"]
     assert written("once", seed=7)["seed"] == 7
+    with ThreadPoolExecutor(3) as clients:
+        together = [*clients.map(written, ["at-once"] * 3)]
+    assert len({(one["text"], one["id"]) for one in together}) == 1
 
 
 def test_an_infilling_may_tell_its_steps(service: Service) -> None:

@@ -99,7 +99,7 @@ async def begin(
         mark = _policy_for(caller, offer).choose(asked.marking_request, text_id)
         _check_settings(offer, asked, mark)
         job = Job(
-            id=text_id,
+            id=f"{text_id} {secrets.token_hex(4)}",  # that of a request which is sent again may be under way
             model=offer.source.name,
             key=mark.key if mark else None,
             seed=secrets.randbits(63) if seed is None else seed,
@@ -112,7 +112,7 @@ async def begin(
         )
         # a request that is sent again gets the same text; any other one gets another sub-key, if that is drawn
         repeatable = seed is not None and (retried is not None or mark is None or not mark.drawn)
-        about = {"watermark": offer.describe(mark), "seed": seed, "repeatable": repeatable}
+        about = {"id": text_id, "watermark": offer.describe(mark), "seed": seed, "repeatable": repeatable}
         used, chosen = ([mark.key], mark.chosen) if mark else ([], False)
         note = partial(state.audit.note, request, keys=used, text=text_id, subkey_chosen=chosen)
         texts.append(GenerationTask(state, request, job, about, asked.stops, note))

@@ -45,8 +45,8 @@ class GenerationTask:
         state: what the routes of one service share.
         request: the request.
         job: the job of the model worker.
-        about: what answers say of it beside that: how it is marked, the seed that the request chose, and whether the
-            same request gives the same text.
+        about: what answers say of it beside that: its id, how it is marked, the seed that the request chose, and
+            whether the same request gives the same text.
         stops: what ends the text where it would first occur in it.
         note: writes to the audit log what was done.
         written: the text from its beginning to its first gap, while it is written.
@@ -72,7 +72,7 @@ class GenerationTask:
         """What is known of the text before it is written."""
         settings = self.started.settings
         return {
-            "id": self.job.id,
+            "id": self.about["id"],
             "model": self.job.model,
             "length": settings["length"],
             "block_length": settings["block_length"],

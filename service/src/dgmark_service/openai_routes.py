@@ -58,7 +58,7 @@ async def _answer(asked: schemas.CompletionRequest | schemas.ChatRequest, texts:
     job, kind = texts[0].job, "text_completion"
     if job.chat:
         kind = "chat.completion.chunk" if asked.stream else "chat.completion"
-    head = {"id": job.id, "object": kind, "created": int(time.time()), "model": job.model}
+    head = {"id": texts[0].about["id"], "object": kind, "created": int(time.time()), "model": job.model}
     counts = partial(usage, texts, asked.n or 1)
     counted = asked.stream_options is not None and asked.stream_options.include_usage
     events = _events(head, texts, counts if counted else None) if asked.stream else None
