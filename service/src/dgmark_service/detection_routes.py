@@ -151,9 +151,9 @@ def _model(state: ServiceState, caller: Caller, offer: Offer) -> schemas.ModelFi
     )
 
 
-def _options(checker: Checker, caller: Caller, asked: schemas.TextToCheck) -> Options:
+def _options(state: ServiceState, caller: Caller, asked: schemas.TextToCheck) -> Options:
     """How a text is checked, with keys that the caller may use."""
-    known = caller.own(checker.keys)
+    known = caller.own(state.keys)
     named = asked.keys or ([asked.key] if asked.key is not None else list(known))
     for name in named:
         if name not in known:
@@ -161,10 +161,10 @@ def _options(checker: Checker, caller: Caller, asked: schemas.TextToCheck) -> Op
     if not named:
         raise Refused(403, "this access token is for keys that the service does not have: tell the operator")
     keys = tuple(dict.fromkeys(named))
-    own = checker.settings.fpr
+    own = state.settings.fpr
     if caller.public:
         # each key has the same share whichever are named, so that a choice of keys is no choice of the rate
-        own *= len(keys) / len(checker.keys)
+        own *= len(keys) / len(state.keys)
     fpr = own if asked.fpr is None else asked.fpr
     of_rules = tuple(asked.model_dump(include={"phase", "max_crop"}, exclude_none=True).items())
     return Options(keys, caller.public, fpr, own, of_rules, tuple(asked.normalise))
@@ -183,7 +183,7 @@ async def _checked(state: ServiceState, request: Request, caller: Caller, model:
     if caller.public:
         for name in sorted(asked.model_fields_set - _PUBLIC_FIELDS):
             raise Refused(403, f"{name} can be chosen only with a token of the scope detect:full", param=name)
-    options, texts = _options(state.workers.shared, caller, asked), getattr(asked, "texts", None)
+    options, texts = _options(state, caller, asked), getattr(asked, "texts", None)
     if texts is None:
         return asked, await _answer(request, asked, upload, options)
     if sum(map(len, texts)) > state.settings.max_chars:
