@@ -28,7 +28,7 @@ from dgmark.columns.batch import column_of
 from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
 from dgmark.errors import DgmarkError, InputError, NoTexts, ResumeMismatch, SettingsError
-from dgmark.rows.jsonl import SUFFIXES, BadRow, read_rows
+from dgmark.rows.jsonl import SUFFIXES, Row, read_good_rows
 from dgmark.rows.parquet import is_parquet, is_url, located, open_parquet, version_of
 from dgmark.rows.row_file import lock
 
@@ -302,15 +302,9 @@ def _check_types(sources: list[str]) -> None:
         InputError: a field has two types, or a line is not a row.
     """
     first: dict[str, tuple[str, str]] = {}
-    for source in sources:
-        for row in () if is_parquet(source) or is_url(source) else read_rows(source):
-            if isinstance(row, BadRow):
-                raise row.as_error()
-            for name, value in row.items():
-                if value is None:
-                    continue
-                number = isinstance(value, int | float) and not isinstance(value, bool)
-                kind = "a number" if number else f"a {type(value).__name__}"
+    for source in (name for name in sources if not (is_parquet(name) or is_url(name))):
+        for row in read_good_rows(source):
+            for name, kind in _kinds(row).items():
                 there, place = first.setdefault(name, (kind, row["id"]))
                 if kind != there:
                     raise InputError(
@@ -318,6 +312,12 @@ def _check_types(sources: list[str]) -> None:
                         "reads columns of one type: give all rows the same, or use `dgmark`, which reads each row by "
                         "itself"
                     )
+
+
+def _kinds(row: Row) -> dict[str, str]:
+    """What the fields of a row hold, in words; fields without a value are left out."""
+    types = {name: type(value) for name, value in row.items() if value is not None}
+    return {name: "a number" if kind in (int, float) else f"a {kind.__name__}" for name, kind in types.items()}
 
 
 @contextmanager
