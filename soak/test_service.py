@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
 import pytest
 
 from soak.bench import HANGS, TEXT, Bench
@@ -138,9 +139,10 @@ def test_strangers_do_not_stop_a_token_holder(public: Served) -> None:
     for thread in threads:
         thread.start()
     time.sleep(SECONDS / 2)
-    before = _memory(public.pid)
+    server = psutil.Process(public.pid)
+    before = server.memory_info().rss
     time.sleep(SECONDS / 2)
-    grown = _memory(public.pid) - before
+    grown = server.memory_info().rss - before
     over.set()
     for thread in threads:
         thread.join(HANGS)
@@ -153,12 +155,6 @@ def test_strangers_do_not_stop_a_token_holder(public: Served) -> None:
     assert texts
     assert set(statuses) <= {0, 200, 400, 413, 422, 429, 503}
     assert grown < 200 * 2**20
-
-
-def _memory(pid: int) -> int:
-    """The bytes of memory that a process has."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_reload(served: Served, bench: Bench, rng: random.Random) -> None:

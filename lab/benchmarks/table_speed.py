@@ -1,8 +1,8 @@
 """Measure tables of texts: processor time a text of every way to check one, and the memory that many rows take.
 
 Times are those of the processor, so that other programs disturb them little. What starts processes is measured from
-outside, with all that it starts, from Linux's /proc: at two numbers of texts, of which the difference leaves the start
-out. Memory is the largest sum of the parts of it that are each process's own (PSS).
+outside, with all that it starts: at two numbers of texts, of which the difference leaves the start out. Memory is the
+largest sum of the parts of it that are each process's own (PSS), which Linux alone tells.
 """
 
 import os
@@ -11,11 +11,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import pandas as pd
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -27,7 +29,6 @@ COMMANDS = {
     "`dgmark detect` on Parquet": ["dgmark", "detect", "--out", "out.parquet", "in.parquet"],
     "`dgmark-ray detect`, one actor": ["dgmark.cli.ray_command", "detect", "in.parquet", "out", "--actors", "1"],
 }
-TICK = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -125,46 +126,23 @@ def usage_of(command: list[str], key: str) -> Usage:
         subprocess.run(["rm", "-rf", name], check=True)
     module, *options = command
     arguments = [sys.executable, "-m", module, *options, "--key", key]
-    ticks: dict[int, int] = {}
+    processor: dict[int, float] = {}
     used, begin = Usage(), time.perf_counter()
-    with open("log", "wb") as log, subprocess.Popen(arguments, stdout=log, stderr=log) as run:
+    with open("log", "wb") as log, psutil.Popen(arguments, stdout=log, stderr=log) as run:
         while run.poll() is None:
-            processes = descendants(run.pid)
-            sizes = [memory_of(pid) for pid in processes]
+            sizes = [0]
+            for process in (run, *run.children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):  # it has ended
+                    times = process.cpu_times()
+                    processor[process.pid] = times.user + times.system
+                    sizes.append(process.memory_full_info().pss)
             used.peak, used.largest = max(used.peak, sum(sizes)), max([used.largest, *sizes])
-            ticks |= processes
             time.sleep(0.2)
     used.seconds = time.perf_counter() - begin
     if run.returncode:
         raise SystemExit(Path("log").read_text())
-    used.processor = sum(ticks.values()) / TICK
+    used.processor = sum(processor.values())
     return used
-
-
-def descendants(root: int) -> dict[int, int]:
-    """The processes below one, and itself, with their processor time in ticks."""
-    parents, ticks = {}, {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue  # it has ended
-            parents[int(folder.name)] = int(fields[1])
-            ticks[int(folder.name)] = int(fields[11]) + int(fields[12])
-    below = {root}
-    while more := {pid for pid, parent in parents.items() if parent in below} - below:
-        below |= more
-    return {pid: ticks[pid] for pid in below if pid in ticks}
-
-
-def memory_of(pid: int) -> int:
-    """The bytes of memory of a process, those that it shares divided among their users."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0  # it has ended
-    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
 if __name__ == "__main__":

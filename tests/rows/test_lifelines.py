@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dgmark.errors import InputError, SettingsError
@@ -18,7 +19,6 @@ from support.child_processes import alive, children, workers
 from support.known_keys import known_key
 from support.unchecked import unchecked
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the processes are found in /proc")
 PATIENCE = 60.0
 
 
@@ -47,7 +47,7 @@ def wait_until(reached: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def ended(run: "subprocess.Popen[str]", sent: signal.Signals, below: set[int]) -> str:
+def ended(run: "subprocess.Popen[str]", sent: signal.Signals, below: set[psutil.Process]) -> str:
     """Send a signal, wait until nothing is left of the run, and return what it said."""
     run.send_signal(sent)
     _, said = run.communicate(timeout=PATIENCE)
@@ -89,7 +89,7 @@ def test_a_worker_that_is_killed_while_it_starts_ends_the_run_with_a_message(tmp
     run, _ = started(tmp_path, workers=2)
     wait_until(lambda: run.poll() is not None or bool(workers(run.pid)))
     for child in workers(run.pid):
-        os.kill(child, signal.SIGKILL)
+        child.kill()
     _, said = run.communicate(timeout=PATIENCE)
     assert run.returncode == InputError.exit_code
     assert "go on with fewer workers" in said

@@ -1,41 +1,30 @@
-"""The processes below a process, as Linux shows them in /proc."""
+"""The processes below a process."""
 
-from pathlib import Path
+from contextlib import suppress
+
+import psutil
 
 
-def children(pid: int) -> set[int]:
+def children(pid: int) -> set[psutil.Process]:
     """All processes below a process."""
-    parents = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            try:
-                stat = (folder / "stat").read_text()
-            except OSError:
-                continue
-            parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
-    below: set[int] = set()
-    fresh = {pid}
-    while fresh:
-        fresh = {child for child, parent in parents.items() if parent in fresh} - below
-        below |= fresh
-    return below
-
-
-def alive(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
+        return set(psutil.Process(pid).children(recursive=True))
+    except psutil.NoSuchProcess:
+        return set()
+
+
+def alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
         return False
 
 
-def workers(pid: int) -> set[int]:
+def workers(pid: int) -> set[psutil.Process]:
     """Those below a process that multiprocessing has spawned as workers."""
     found = set()
     for child in children(pid):
-        try:
-            command = Path(f"/proc/{child}/cmdline").read_bytes()
-        except OSError:
-            continue
-        if b"spawn_main" in command:
-            found.add(child)
+        with suppress(psutil.NoSuchProcess):
+            if "spawn_main" in " ".join(child.cmdline()):
+                found.add(child)
     return found
