@@ -171,8 +171,7 @@ def test_an_autoregressive_model_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     tiny_gguf.write(tmp_path / "llama.gguf", tiny_gguf.llama())
-    done = run(*command, "--model", "llama.gguf")
-    assert done.exit_code == CheckpointFormat.exit_code
+    done = run(*command, "--model", "llama.gguf", code=CheckpointFormat.exit_code)
     assert "holds a model of the architecture 'llama'; of GGUF files dgmark runs the diffusion models" in " ".join(
         done.stderr.split()
     )

@@ -184,8 +184,7 @@ def test_the_command_checks_its_rows_as_detect_does(key_file: Path, tmp_path: Pa
     prompts, out = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl"
     prompts.write_text("".join(json.dumps({"id": str(n), "prompt": "The sea was"}) + "\n" for n in range(2)))
     short = ["--length", 32, "--block-length", 32, "--no-trace"]
-    done = run("generate", "--key", key_file, "--prompts", prompts, "--out", out, "--check", *short)
-    assert done.exit_code == 0, done.stderr
+    done = run("generate", "--key", key_file, "--prompts", prompts, "--out", out, "--check", *short, code=0)
     made = rows(out.read_text())
     found = rows(run("detect", "--key", key_file, "--format", "jsonl", out).stdout)
     assert [row["check"] for row in made] == [
@@ -209,8 +208,8 @@ def test_the_commands_warn_once_where_no_token_had_a_choice(key_file: Path, tmp_
     assert [row["choices"] for row in rows(done.stdout)] == [0, 0]
     assert [row["check"]["verdict"] for row in rows(done.stdout)] == ["uncertain"] * 2
     for command in (["generate", "--prompt", "The sea was"], ["infill", "The sea [mask:3]"]):
-        refused = run(*command, "--no-watermark", "--check")
-        assert (refused.exit_code, "a check looks for the mark of a key" in refused.stderr) == (2, True)
+        refused = run(*command, "--no-watermark", "--check", code=2)
+        assert "a check looks for the mark of a key" in refused.stderr
 
 
 @pytest.mark.slow

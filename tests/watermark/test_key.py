@@ -387,8 +387,7 @@ def test_a_key_a_sub_key_the_tables_and_a_detector_do_not_print_the_secret() -> 
 
 @pytest.mark.parametrize("options", [["key", "show"], ["key", "show", "--json"]], ids=["table", "json"])
 def test_key_show_shows_the_spec_and_not_the_secret(options: list[str], key_file: Path) -> None:
-    result = run(*options, key_file)
-    assert result.exit_code == 0
+    result = run(*options, key_file, code=0)
     assert KEY.fingerprint in result.output
     assert KEY.spec.tokenizer_fingerprint in result.output
     assert not tells(result.output)
