@@ -3,7 +3,6 @@
 They change only on purpose. To write them anew: `PYTHONPATH=tests python lab/tests/test_golden_baselines.py`
 """
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +38,7 @@ NAMES = [
 
 def write_texts(key: WatermarkKey, settings: Options) -> list[Generation]:
     """Twelve texts that a key of the baseline marks."""
-    return generate(
-        TOY,
-        PROMPTS,
-        key=key,
-        seed=5,
-        batch_size=4,
-        length=24,
-        block_length=8,
-        **settings,
-    )
+    return generate(TOY, PROMPTS, key=key, seed=5, batch_size=4, length=24, block_length=8, **settings)
 
 
 def detections(key: WatermarkKey, contents: Any, tokenizer: Any) -> list[list[Any]]:
@@ -86,20 +76,15 @@ def figures(number: int) -> Options:
     }
 
 
-@cache
-def golden() -> Options:
-    return read_golden(GOLDEN)
-
-
 def test_every_baseline_has_two_settings() -> None:
-    assert [*golden()] == NAMES
+    assert [*read_golden(GOLDEN)] == NAMES
     assert sorted(name for name, *_ in SETTINGS) == sorted([*ANY_LENGTH] * 2)
 
 
 @pytest.mark.parametrize("number", range(len(SETTINGS)), ids=NAMES)
 def test_texts_and_detections_are_those_committed(number: int) -> None:
     with unchecked():
-        check_equal(figures(number), golden()[NAMES[number]], NAMES[number])
+        check_equal(figures(number), read_golden(GOLDEN)[NAMES[number]], NAMES[number])
 
 
 if __name__ == "__main__":
