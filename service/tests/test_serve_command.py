@@ -74,9 +74,7 @@ def _memory(process: int) -> int:
     return os.sysconf("SC_PAGE_SIZE") * int(Path(f"/proc/{process}/statm").read_text().split()[1])
 
 
-def test_many_at_once_are_answered_or_refused_and_sigterm_loses_none(
-    served: tuple[subprocess.Popen[str], int],
-) -> None:
+def test_many_at_once_are_answered_or_refused_and_sigterm_loses_none(served: tuple[subprocess.Popen[str], int]) -> None:
     server, port = served
     body = json.dumps({"text": MARKED})
     outcomes: list[int | str] = []

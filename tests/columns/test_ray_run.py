@@ -338,11 +338,7 @@ def test_a_table_that_cannot_be_used_is_refused_before_the_work(source: Path, tm
         (4, "exists, and dgmark-ray did not write it", (source, tmp_path / "foreign")),
         (4, "is a file: give a folder", (source, tmp_path / "file.parquet")),
         (2, "is the source", (source, source)),
-        (
-            2,
-            "leaving out finished rows, need 5 of CPU",
-            (source, target, "--actors", 2),
-        ),
+        (2, "leaving out finished rows, need 5 of CPU", (source, target, "--actors", 2)),
         (5, "none.json cannot be read", (source, target, "--key", tmp_path / "none.json")),
         (5, "DGMARK_NO_SUCH_KEY", (source, target, "--key", "env:DGMARK_NO_SUCH_KEY")),
     ):
