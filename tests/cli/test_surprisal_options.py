@@ -62,11 +62,8 @@ def test_signed_reports_name_the_model_and_its_fingerprint(key: Path, text: Path
     options = ("--report", page, "--report", document, "--sign", signing, "--surprisal-model", "builtin", "--public")
     assert run("detect", "--key", key, *options, text).exit_code == 0
     method = json.loads(document.read_text())["method"]
-    assert (method["test"], method["language_model"], method["language_model_fingerprint"]) == (
-        "weighted",
-        "builtin",
-        fingerprint,
-    )
+    expected = ("weighted", "builtin", fingerprint)
+    assert (method["test"], method["language_model"], method["language_model_fingerprint"]) == expected
     assert fingerprint in page.read_text()
     for report in (page, document):
         assert run("report", "verify", report, "--jwks", jwks).exit_code == 0

@@ -172,11 +172,8 @@ def test_parts_are_put_together_once_and_load_as_any_model(
     assert isinstance(model, NetworkDenoiser)
     loaded = model.network.state_dict()
     assert all(torch.equal(loaded[name], tensor.float()) for name, tensor in state.items())
-    assert (model.family.name, model.mask_id, model.vocab_size) == (
-        "block-llama",
-        len(tiny_gguf.TOKENS),
-        len(tiny_gguf.TOKENS) + 1,
-    )
+    expected = ("block-llama", len(tiny_gguf.TOKENS), len(tiny_gguf.TOKENS) + 1)
+    assert (model.family.name, model.mask_id, model.vocab_size) == expected
     gguf.unlink()  # a model in the cache needs no base
     assert assemble(find_checkpoint(str(parts))).folder == made
     changed = load_file(parts / ADAPTERS)
