@@ -382,8 +382,7 @@ def test_the_commands_make_mark_and_detect_by_a_key_of_the_rule(tmp_path: Path) 
     assert row["figures"]["p_published"] < 0.01
     other = tmp_path / "other.json"
     assert run("keygen", other, "--rule", "pattern-mark", "--delta", 8).exit_code == 0
-    again = run("generate", "--key", other, *GENERATE, "--out", out, code=4)
-    assert "differs in key_fingerprint" in again.stderr
+    assert "differs in key_fingerprint" in run("generate", "--key", other, *GENERATE, "--out", out, code=4).stderr
 
 
 def test_a_file_of_detections_belongs_to_one_key(tmp_path: Path) -> None:

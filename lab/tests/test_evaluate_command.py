@@ -86,8 +86,7 @@ def test_without_a_judge_there_is_no_perplexity(source: Path) -> None:
     ],
 )
 def test_rows_that_cannot_be_evaluated(tmp_path: Path, rows: list[dict[str, Any]], message: str) -> None:
-    done = run("evaluate", write_rows(tmp_path / "rows.jsonl", rows), "--judge", "none", code=4)
-    assert message in done.stderr
+    assert message in run("evaluate", write_rows(tmp_path / "rows.jsonl", rows), "--judge", "none", code=4).stderr
 
 
 @pytest.mark.parametrize(("change", "message"), [({"prompt": "x"}, "different prompts"), ({"id": "z"}, "share no id")])

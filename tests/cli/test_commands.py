@@ -291,8 +291,7 @@ def test_the_demo_detects_the_mark_after_the_cut_without_a_download(
     assert "missing.whl, which is not a file" in run("demo", "--model", "narrator", code=6).stderr
     for settings in (SHOWS[BUILTIN].unmarked, *SHOWS[BUILTIN].marked.values()):
         monkeypatch.setitem(settings, "length", 32)
-    short = run("demo", "--prompt", "The king", code=0)
-    assert "The demo shows the storyteller, a smaller model: " in short.stderr
+    assert "The demo shows the storyteller, a smaller model: " in run("demo", "--prompt", "The king", code=0).stderr
     assert "the demo runs a built-in model" in run("demo", "--model", "other", code=2).stderr
 
 

@@ -99,5 +99,4 @@ def test_files_of_rows_hold_payloads_or_not_but_not_both(subkeys_file: Path, pay
 def test_without_a_mark_or_sub_keys_there_is_no_payload(key_file: Path, subkeys_file: Path) -> None:
     shown = run("detect", "--key", subkeys_file, "--payload", stdin=UNMARKED)
     assert re.search("payload +none, as no watermark was found", shown.stdout)
-    refused = run("detect", "--key", key_file, "--payload", stdin="A text.", code=2)
-    assert "no key here has sub-keys" in refused.stderr
+    assert "no key here has sub-keys" in run("detect", "--key", key_file, "--payload", stdin="A text.", code=2).stderr

@@ -201,8 +201,7 @@ def test_the_commands_warn_once_where_no_token_had_a_choice(key_file: Path, tmp_
     assert [row["choices"] for row in rows(done.stdout)] == [0, 0]
     assert [row["check"]["verdict"] for row in rows(done.stdout)] == ["uncertain"] * 2
     for command in (["generate", "--prompt", "The sea was"], ["infill", "The sea [mask:3]"]):
-        refused = run(*command, "--no-watermark", "--check", code=2)
-        assert "a check looks for the mark of a key" in refused.stderr
+        assert "a check looks for the mark of a key" in run(*command, "--no-watermark", "--check", code=2).stderr
 
 
 @pytest.mark.slow

@@ -401,8 +401,7 @@ def test_prompts_of_parquet_become_the_texts_of_their_ids(storyteller: NetworkDe
     pq.write_table(prompts, tmp_path / "in.parquet")
     options = ("--key", tmp_path / "key.json", "--length", 8, "--block-length", 8, "--seed", 3, "--id-column", "id")
     files = ("--prompts", tmp_path / "in.parquet", "--out", tmp_path / "out.parquet")
-    made = run("generate", *options, *files, code=0)
-    assert "2 written, 1 with errors" in made.stderr
+    assert "2 written, 1 with errors" in run("generate", *options, *files, code=0).stderr
     write = GenerateColumns(storyteller, key, id_column="id", seed=3, length=8, block_length=8)
     assert pq.read_table(tmp_path / "out.parquet").equals(write(prompts))
     run("generate", *options, "--check", *files, code=4)  # these texts were not checked
