@@ -165,7 +165,7 @@ def test_a_p_value_is_never_multiplied_by_less_than_the_keys(keys_tested: Any) -
         dgmark.Detector(CALLS["Detector"][1]["key"](), keys_tested=keys_tested)
 
 
-def test_a_path_is_one_that_a_file_can_have(tmp_path: Path) -> None:
+def test_a_path_is_one_that_a_file_can_have() -> None:
     for bad in ("", "a\0b", "a\ud800b", Path("a\0b"), b"in.txt", 5):
         for name, argument in (
             *((name, "path") for name in CALLS if "path" in CALLS[name][1]),

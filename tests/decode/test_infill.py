@@ -1,6 +1,7 @@
 """Infilling: the text around the holes stays, the holes carry the mark, and the detector finds it there alone."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,7 +113,7 @@ def test_the_mark_is_found_in_the_holes_alone(storyteller: NetworkDenoiser) -> N
     )
 
 
-def test_the_command_fills_holes_and_says_where(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_fills_holes_and_says_where(tmp_path: Path) -> None:
     key = tmp_path / "key.json"
     assert run("keygen", key).exit_code == 0
     result = run("infill", "--key", key, "Once upon a time [mask:6] lived a king.", "--json", code=0)

@@ -97,25 +97,17 @@ class _Stop(Exception):
     """What ends a run."""
 
 
-def stopped_after(rows: int, monkeypatch: pytest.MonkeyPatch, source: Path, out: Path, **options: Any) -> None:
-    """A run that ends after so many rows are on disk."""
-    done: list[int] = []
+@pytest.mark.parametrize("rows", [1, 150])
+def test_a_run_that_was_stopped_goes_on_with_the_rows_that_are_missing(source: Path, tmp_path: Path, rows: int) -> None:
+    out, done = tmp_path / "out.parquet", list[Any]()
 
     def stop(made: list[Any]) -> None:
-        done.append(len(made))
-        if sum(done) >= rows:
+        done.extend(made)
+        if len(done) >= rows:  # which are on disk
             raise _Stop
 
     with pytest.raises(_Stop):
-        scored(source, out, on_rows=stop, **options)
-
-
-@pytest.mark.parametrize("rows", [1, 150])
-def test_a_run_that_was_stopped_goes_on_with_the_rows_that_are_missing(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
-    out = tmp_path / "out.parquet"
-    stopped_after(rows, monkeypatch, source, out)
+        scored(source, out, on_rows=stop)
     assert not out.exists()
     kept = (tmp_path / "out.parquet.jsonl").read_bytes()
     with pytest.raises(ResumeMismatch, match="differs in fpr, settings"):
