@@ -9,12 +9,14 @@ from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dgmark
-from dgmark.errors import DgmarkError
+from dgmark.errors import DgmarkError, SettingsError
+from dgmark.watermark.position import tables_of
 from support.odd_values import ODD
 from support.public_calls import CALLS
 from support.unchecked import unchecked
@@ -36,6 +38,31 @@ values = st.recursive(
 EACH = int(os.environ.get("DGMARK_ODD_VALUES_EACH", "8"))
 odd = st.sampled_from(sorted(ODD))
 drawn = odd.map(lambda name: ODD[name]()) | values
+
+WRONG: list[Any] = [
+    *(5.5, float("nan"), b"x", ["a", "b"], [1.5], [[1]], [None], {"a": 1}, object(), True, (1, 2, 3)),
+    *(np.zeros((2, 2)), None, 10**30, -1),
+]
+# the arguments of a call of which the values above are of a wrong type, and those of them that are right
+TYPED: dict[str, dict[str, list[Any]]] = {
+    "Detector": {"key": [], "fpr": [], "tokenizer": [None], "normalise": []},
+    "Detector, rotating": {"phase": [], "max_crop": [10**30]},
+    "Detector.detect": {"only": [None]},
+    "Detector.detect, whole": {"text_or_ids": [(1, 2, 3)]},
+    "Detector.detect_many, raising": {"texts_or_ids": [["a", "b"], [[1]]]},
+    "Detector.tokens": {"detection": []},
+    "Keyring": {"keys": [], "fpr": []},
+    "WatermarkKey": {"spec": [], "secret": []},
+    "WatermarkKey.generate": {"model": [], "rule": [None], "farthest": [None]},
+    "WatermarkKey.generate, positions": {
+        "modulus": [None], "rotation": [None], "grouping": [None], "code_length": [None],
+    },
+    "WatermarkKey.load": {"path": []},
+    "WatermarkKey.save": {"path": []},
+    "detect_file": {"scorer": [], "inputs": [["a", "b"]], "out": [], "only": []},
+    "load_keys": {"folder": []},
+    "load_tokenizer": {"name_or_path": []},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +116,31 @@ def test_the_calls_are_right_as_they_stand(name: str, tmp_path: Path, monkeypatc
             assert not wanted
 
 
+@pytest.mark.parametrize("value", WRONG, ids=lambda value: repr(value)[:20])
+@pytest.mark.parametrize(("name", "argument"), [(name, argument) for name in TYPED for argument in TYPED[name]])
+def test_a_wrong_type_is_an_error_of_the_settings(
+    name: str, argument: str, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("The king.")
+    call, makers = CALLS[name]
+    arguments = {other: make() for other, make in makers.items()} | {argument: value}
+    if not isinstance(value, np.ndarray) and value in TYPED[name][argument]:
+        call(**arguments)
+        return
+    with unchecked(), pytest.raises(SettingsError):
+        call(**arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    with unchecked():
+        numbers: Any = {"max_crop": np.int64(5), "fpr": np.float64(0.01)}
+        detector = dgmark.Detector(CALLS["Detector, rotating"][1]["key"](), **numbers)
+        assert detector.detect("The king went.").verdict == "uncertain"
+        assert tables_of(dgmark.WatermarkKey.generate(modulus=np.int32(3))).spec.modulus == 3
+
+
 def _methods(kind: type) -> set[str]:
     """The public methods that a class defines itself."""
     defined = {name for base in kind.__mro__ if base.__module__[:6] == "dgmark" for name in vars(base)}
@@ -113,7 +165,7 @@ def test_a_p_value_is_never_multiplied_by_less_than_the_keys(keys_tested: Any) -
         dgmark.Detector(CALLS["Detector"][1]["key"](), keys_tested=keys_tested)
 
 
-def test_a_path_is_one_that_a_file_can_have(tmp_path: Path) -> None:
+def test_a_path_is_one_that_a_file_can_have() -> None:
     for bad in ("", "a\0b", "a\ud800b", Path("a\0b"), b"in.txt", 5):
         for name, argument in (
             *((name, "path") for name in CALLS if "path" in CALLS[name][1]),

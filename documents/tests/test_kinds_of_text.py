@@ -220,11 +220,7 @@ def test_what_is_not_of_its_kind_is_refused(kind: str, content: str, reason: str
         ("ipynb", notebook({**cell(PLAIN), "attachments": {"a.png": {}}}), "1 picture is left out"),
         ("ipynb", notebook(cell(PLAIN, "code", {"data": {"application/x": "y"}})), "1 output of other kinds is"),
         ("ipynb", notebook(cell(PLAIN, "code", {"data": {"application/javascript": "x"}})), "1 script is left out"),
-        (
-            "ipynb",
-            notebook(cell(PLAIN, "code", shown(html=f"<p hidden>{MARKED}</p>"))),
-            "hidden text (",
-        ),
+        ("ipynb", notebook(cell(PLAIN, "code", shown(html=f"<p hidden>{MARKED}</p>"))), "hidden text ("),
         ("po", f'msgid ""\nmsgstr "X-Note: {MARKED}\\n"\n\nmsgid "a"\nmsgstr "b"\n', "read behind the body: headers"),
         ("xml", f"<TEI><teiHeader><p>{MARKED}</p></teiHeader><p>{PLAIN}</p></TEI>", "read behind the body: headers"),
         ("xml", f"<a>{PLAIN}<script>{MARKED}</script></a>", "1 script is left out"),

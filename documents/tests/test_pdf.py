@@ -1,6 +1,6 @@
 """Lines of a PDF to paragraphs, and what stands at the head and foot of its pages."""
 
-from pathlib import Path
+from io import BytesIO
 
 import pytest
 
@@ -8,6 +8,7 @@ from dgmark_documents.pdf import read_pdf
 from dgmark_documents.pdf_lines import PdfLine, join_lines, without_headers
 from dgmark_documents.reading import Limits
 from support.documents import CORPUS
+from support.office_documents import pdf_of
 
 
 def lines(*texts: str, width: float = 5.0, left: float = 0.0) -> list[PdfLine]:
@@ -54,7 +55,7 @@ def test_pages_that_are_alike_are_kept() -> None:
     assert without_headers(pages[:1]) == (pages[:1], 0)
 
 
-def test_text_that_stands_upside_down_is_read(tmp_path: Path) -> None:
+def test_text_that_stands_upside_down_is_read() -> None:
     pytest.importorskip("pypdfium2")
     text = [
         "The king went to the sea and looked at the ships that",
@@ -68,10 +69,7 @@ def test_text_that_stands_upside_down_is_read(tmp_path: Path) -> None:
         f"<</Length {len(shown) + 15}>>stream\nBT /F 12 Tf {shown} ET\nendstream",
         "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
     ]
-    body = "".join(f"{number} 0 obj{content}endobj\n" for number, content in enumerate(objects, 1))
-    (tmp_path / "a.pdf").write_text(f"%PDF-1.4\n{body}trailer<</Size 6/Root 1 0 R>>\n%%EOF")
-    with open(tmp_path / "a.pdf", "rb") as file:
-        assert read_pdf(file, Limits()).text == " ".join(text)
+    assert read_pdf(BytesIO(pdf_of(*objects)), Limits()).text == " ".join(text)
 
 
 EMPTY = b"9 0 obj<</Length 0/Filter/FlateDecode>>stream\n\nendstream endobj\n"
@@ -85,12 +83,10 @@ EMPTY = b"9 0 obj<</Length 0/Filter/FlateDecode>>stream\n\nendstream endobj\n"
         (b"%%EOF", EMPTY, False),
     ],
 )
-def test_a_damaged_stream_of_text_is_noted(place: bytes, changed: bytes, damaged: bool, tmp_path: Path) -> None:
+def test_a_damaged_stream_of_text_is_noted(place: bytes, changed: bytes, damaged: bool) -> None:
     pytest.importorskip("pypdfium2")
     content = (CORPUS / "columns.pdf").read_bytes()
     start = content.index(place) + len(place) + (900 if place.endswith(b"stream\n") else 1)
-    (tmp_path / "a.pdf").write_bytes(content[:start] + changed + content[start + len(changed) :])
-    with (tmp_path / "a.pdf").open("rb") as file:
-        reading = read_pdf(file, Limits())
+    reading = read_pdf(BytesIO(content[:start] + changed + content[start + len(changed) :]), Limits())
     assert (reading.uncertain_because == "unread") == damaged
     assert ("1 end of damaged streams is left out" in reading.notes) == damaged

@@ -11,7 +11,7 @@ from dgmark_documents.reading import Reading, Refusal
 from support import unread_documents
 from support.cases import data
 from support.documents import document_from
-from support.office_documents import opendocument, packed, root
+from support.office_documents import epub, opendocument, packed, pdf_of, root, with_part
 from support.unread_documents import BODY, TEXT, verdict_on
 
 SHORT = BODY[:400]
@@ -50,22 +50,14 @@ def frame(inner: str) -> str:
     return f'<text:p><draw:frame svg:width="17cm" svg:height="25cm">{inner}</draw:frame></text:p>'
 
 
-def epub(*chapters: str, linear: str = "yes", kind: str = "text/html", ordered: bool = True, locked: str = "") -> bytes:
+def book(*chapters: str, linear: str = "yes", kind: str = "text/html", ordered: bool = True, locked: str = "") -> bytes:
     """A book of BODY and these chapters, which stand in the reading order or outside of it."""
     numbers = range(1, len(chapters) + 1)
     items = "".join(f'<item id="c{n}" href="c%20{n}" media-type="{kind}"/>' for n in numbers)
     order = "".join(f'<itemref idref="c{n}" linear="{linear}"/>' for n in numbers if ordered)
-    manifest = f'<manifest><item id="b" href="b" media-type="text/html"/>{items}</manifest>'
-    return packed(
-        {
-            "mimetype": "application/epub+zip",
-            "META-INF/container.xml": '<c><rootfile full-path="o/p.opf"/></c>',
-            "META-INF/encryption.xml": f'<e><CipherReference URI="{locked}"/></e>',
-            "o/p.opf": f'<p>{manifest}<spine><itemref idref="b"/>{order}</spine></p>',
-            "o/b": f"<p>{BODY}</p>",
-            **{f"o/c {n}": chapter for n, chapter in enumerate(chapters, 1)},
-        }
-    )
+    parts = {"b": f"<p>{BODY}</p>", **{f"c {n}": chapter for n, chapter in enumerate(chapters, 1)}}
+    whole = epub(f'<item id="b" href="b" media-type="text/html"/>{items}', f'<itemref idref="b"/>{order}', parts)
+    return with_part(whole, "META-INF/encryption.xml", f'<e><CipherReference URI="{locked}"/></e>')
 
 
 def rtf(inner: str, body: str = BODY) -> bytes:
@@ -99,8 +91,7 @@ def pdf(*pages: str, notes: str = "", names: str = "") -> bytes:
     ]
     for n, page in zip(numbers, pages, strict=True):
         objects += [f"<</Type/Page/Contents {n + 1} 0 R{about}>>", f"<</Length {len(page)}>>stream\n{page}\nendstream"]
-    body = "".join(f"{n} 0 obj {one} endobj\n" for n, one in enumerate(objects, 1))
-    return f"%PDF-1.7\n{body}trailer<</Root 1 0 R>>\n%%EOF".encode()
+    return pdf_of(*objects)
 
 
 def scans(*feet: str) -> bytes:
@@ -140,13 +131,13 @@ CASES = {
     ".html drawn letters": (html(f'<svg><path d="{"C 2 2 3 3 4 4 " * 300}"/></svg>'), "noted: 1 drawing is left out"),
     ".docx pictures of pages": (docx(picture(500, 700) * 3), REFUSED),
     ".odt pictures of pages": (odt(frame("<draw:image/>") * 3), REFUSED),
-    ".epub linear no": (epub(P, linear="no"), READ),
-    ".epub most outside the spine": (epub(P * 4, ordered=False), REFUSED),
-    ".epub SVG chapter": (epub(SVG, kind="image/svg+xml"), READ),
-    ".epub picture chapter": (epub("x", kind="image/png"), "noted: 1 chapter of pictures is left out"),
-    ".epub picture chapters": (epub(*"xxx", kind="image/png"), REFUSED),
-    ".epub chapter of a picture": (epub('<img src="page.png"/>'), "noted: 1 picture is left out"),
-    ".epub DRM": (epub(P, locked="o/c%201"), "refused: is protected against reading (DRM)"),
+    ".epub linear no": (book(P, linear="no"), READ),
+    ".epub most outside the spine": (book(P * 4, ordered=False), REFUSED),
+    ".epub SVG chapter": (book(SVG, kind="image/svg+xml"), READ),
+    ".epub picture chapter": (book("x", kind="image/png"), "noted: 1 chapter of pictures is left out"),
+    ".epub picture chapters": (book(*"xxx", kind="image/png"), REFUSED),
+    ".epub chapter of a picture": (book('<img src="page.png"/>'), "noted: 1 picture is left out"),
+    ".epub DRM": (book(P, locked="o/c%201"), "refused: is protected against reading (DRM)"),
     ".rtf pictures of pages": (rtf(SCAN * 9), REFUSED),
     ".pdf scans with a foot line": (pdf(*[image(560, 720) + lines(f"{FOOT} {n}", 40, 30) for n in range(3)]), REFUSED),
     ".pdf scans with captions": (pdf(*[image(560, 600) + lines(BODY[n:][:360], 40, 720) for n in (0, 400)]), REFUSED),
@@ -228,7 +219,7 @@ def nodes() -> Iterator[tuple[str, str, bytes]]:
     for node, page in pages():
         yield ".html", node, html(page)
         yield ".eml", node, mail("text/html", html(page).decode())
-        yield ".epub", node, epub(html(page, "").decode())
+        yield ".epub", node, book(html(page, "").decode())
         yield ".docx", node, docx('<w:altChunk r:id="x"/>', kind="aFChunk", part=page, ending="html")
     for node in NODES["word"].split():
         yield ".docx", node, docx(f"<w:p><w:{node}><w:t>{TEXT}</w:t></w:{node}></w:p>")
@@ -249,7 +240,7 @@ def nodes() -> Iterator[tuple[str, str, bytes]]:
         )
     for ordered in (True, False):
         for kind in ("text/html", "application/xhtml+xml", "image/svg+xml", "text/plain"):
-            yield ".epub", f"{kind}, in order: {ordered}", epub(P, kind=kind, ordered=ordered)
+            yield ".epub", f"{kind}, in order: {ordered}", book(P, kind=kind, ordered=ordered)
     codes = "".join(f"\\u{ord(one)}?" for one in TEXT)
     for node in NODES["rtf"].split():
         yield ".rtf", node, rtf(f"{{\\{node} {TEXT}}}")
@@ -285,7 +276,7 @@ def test_what_is_not_read_is_named_with_its_place() -> None:
         "element p": read(".html", html(f'<template class="x"><p>{TEXT}</p></template>')),
         "word/x.xml, element t": read(".docx", docx("", kind="own", part=W)),
         "styles.xml, element p": read(".odt", odt("", styles=f"<style:header>{T}</style:header>")),
-        "o/c 1, element p": read(".epub", epub(P, ordered=False)),
+        "o/c 1, element p": read(".epub", book(P, ordered=False)),
         "group own": read(".rtf", rtf(f"{{\\*\\own {TEXT}}}")),
         "text/plain": read(".eml", mail("text/plain", BODY, f"\n--B\n{ATTACHMENT}\n\n{TEXT}\n")),
     }

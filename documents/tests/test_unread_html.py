@@ -8,7 +8,7 @@ from urllib.parse import quote
 from dgmark_documents.reading import Reading, Refusal
 from support import unread_documents
 from support.cases import data
-from support.office_documents import packed
+from support.office_documents import epub
 from support.unread_documents import BODY, TEXT, pieces
 
 DECOYS = (BODY * 3).lower().split()[:1000]
@@ -22,16 +22,8 @@ def page(inner: str, head: str = "") -> str:
 def book(parts: dict[str, str], items: str, spine: str = "", about: str = "") -> bytes:
     """A book of a chapter of BODY and these parts."""
     chapter = '<item id="b" href="b.xhtml" media-type="application/xhtml+xml"/>'
-    manifest = f'<manifest>{chapter}{items}</manifest><spine><itemref idref="b"/>{spine}</spine>'
-    return packed(
-        {
-            "mimetype": "application/epub+zip",
-            "META-INF/container.xml": '<c><rootfile full-path="o/p.opf"/></c>',
-            "o/p.opf": f"<p><metadata>{about}</metadata>{manifest}</p>",
-            "o/b.xhtml": f"<html><body><p>{BODY}</p></body></html>",
-            **{f"o/{name}": part for name, part in parts.items()},
-        }
-    )
+    first = {"b.xhtml": f"<html><body><p>{BODY}</p></body></html>"}
+    return epub(chapter + items, f'<itemref idref="b"/>{spine}', {**first, **parts}, about)
 
 
 def mail(kind: str, *parts: tuple[str, str], header: str = "") -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from dgmark_documents.pdf import damaged_streams
+from support.office_documents import pdf_of
 from support.unread_documents import BODY, TEXT, outcome, read
 
 DECOYS = (BODY * 4).split()[:1000]
@@ -18,7 +19,7 @@ def stream(content: str, fields: str = "") -> str:
 
 def pdf(content: str, *objects: str, page: str = "", resources: str = "", fonts: str = "", catalog: str = "") -> bytes:
     """A PDF of one page of 600 by 800 points; `objects` have the numbers from 6 on."""
-    all_objects = [
+    return pdf_of(
         f"<</Type/Catalog/Pages 2 0 R{catalog}>>",
         "<</Type/Pages/Kids[4 0 R]/Count 1>>",
         "<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>",
@@ -26,9 +27,7 @@ def pdf(content: str, *objects: str, page: str = "", resources: str = "", fonts:
         f"/Resources<</Font<</F 3 0 R{fonts}>>{resources}>>{page}>>",
         stream(content),
         *objects,
-    ]
-    body = "".join(f"{number} 0 obj\n{one}\nendobj\n" for number, one in enumerate(all_objects, 1))
-    return f"%PDF-1.7\n{body}trailer<</Root 1 0 R>>\n%%EOF".encode("latin-1")
+    )
 
 
 def drawn(text: str, top: int = 780, size: float = 9, piece: int = 0) -> str:

@@ -183,15 +183,13 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("construct", PARTS)
+ELSEWHERE = {name: with_part(workbook(), *part) for name, part in PARTS.items()}
+ELSEWHERE["strings that no cell shows"] = shared(workbook(), "x", TEXT)
+
+
+@pytest.mark.parametrize("construct", ELSEWHERE)
 def test_a_text_in_another_part_is_counted(construct: str) -> None:
-    reading = read(with_part(workbook(), *PARTS[construct]))
-    assert [text for _, text in reading.rows] == BODY
-    assert (reading.uncertain_because, len(reading.notes)) == ("unread", 1)
-
-
-def test_strings_that_no_cell_shows_are_counted() -> None:
-    reading = read(shared(workbook(), "x", TEXT))
+    reading = read(ELSEWHERE[construct])
     assert [text for _, text in reading.rows] == BODY
     assert (reading.uncertain_because, len(reading.notes)) == ("unread", 1)
 

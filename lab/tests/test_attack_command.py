@@ -21,8 +21,8 @@ def texts(tmp_path: Path) -> Path:
 
 def test_rows_say_what_was_done(texts: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
-    result = run("attack", "deletion", texts, "--budget", ".5", "--option", "unit=word", "--seed", 7, "--out", out)
-    assert result.exit_code == 0, result.stderr
+    options = ("--budget", ".5", "--option", "unit=word", "--seed", 7)
+    run("attack", "deletion", texts, *options, "--out", out, code=0)
     assert [row["id"] for row in rows_of(out)] == ["t0", "t1", "t2"]
     for number, (row, text) in enumerate(zip(rows_of(out), TEXTS, strict=True)):
         edit = attack("deletion", budget=0.5, unit="word")
@@ -47,9 +47,7 @@ def test_what_is_finished_is_not_made_again(texts: Path, tmp_path: Path) -> None
     again = run(*arguments)
     assert "1 of 3 rows are already in" in again.stderr
     assert out.read_bytes() == whole
-    other = run(*arguments, "--budget", ".3")
-    assert other.exit_code == 4
-    assert "differs in options" in other.stderr
+    assert "differs in options" in run(*arguments, "--budget", ".3", code=4).stderr
     texts.write_text(texts.read_text().replace("one two", "two one"))
     assert "made from a different text or seed" in run(*arguments).stderr
 
@@ -57,9 +55,7 @@ def test_what_is_finished_is_not_made_again(texts: Path, tmp_path: Path) -> None
 def test_a_bad_row_becomes_an_error_row(texts: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     texts.write_text(texts.read_text() + '{"id": "x"}\n{\n{"id": "g", "error": "too long", "schema": 1}\n')
-    result = run("attack", "insertion", texts, "--out", out)
-    assert result.exit_code == 0
-    assert "errors in 3 of 6 rows" in result.stderr
+    assert "errors in 3 of 6 rows" in run("attack", "insertion", texts, "--out", out, code=0).stderr
     assert [row.get("error", "")[:10] for row in rows_of(out)] == ["", "", "", 'no "text"', "not valid ", "too long"]
 
 
@@ -70,9 +66,7 @@ def test_one_text_comes_out_as_text() -> None:
 
 @pytest.mark.parametrize(("arguments", "message"), CASES["refused arguments of attack"])
 def test_an_invalid_option_is_refused(arguments: list[str], message: str) -> None:
-    result = run("attack", *arguments, stdin="a text")
-    assert result.exit_code == 2
-    assert message in result.stderr
+    assert message in run("attack", *arguments, stdin="a text", code=2).stderr
 
 
 def test_the_list_names_every_attack() -> None:

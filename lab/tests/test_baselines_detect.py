@@ -18,7 +18,6 @@ import dgmark_lab.baselines.cdmark as cdmark
 import dgmark_lab.baselines.green_lists as green_lists
 from dgmark import Detection, Detector, WatermarkKey
 from dgmark.errors import SettingsError
-from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.baselines import BASELINES
 from dgmark_lab.baselines.pattern_mark import (
     ENOUGH,
@@ -334,8 +333,6 @@ def test_the_check_fails_for_published_p_values_that_count_repeats(form: str, ki
 
 
 # ---- marked text, odd text ----
-
-TOY = ToyDenoiser(words=300, end_ids=())
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -3,14 +3,13 @@
 They change only on purpose. To write them anew: `PYTHONPATH=tests python lab/tests/test_golden_baselines.py`
 """
 
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lab_support import CASES
 
-from dgmark import Detection, Detector, Generation, generate
+from dgmark import Detection, Detector, generate
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines.published import PublishedFigures
@@ -35,20 +34,6 @@ NAMES = [
     " ".join([name, *(f"{field}={tuple(one) if isinstance(one, list) else one}" for field, one in options.items())])
     for name, options, _ in SETTINGS
 ]
-
-
-def write_texts(key: WatermarkKey, settings: Options) -> list[Generation]:
-    """Twelve texts that a key of the baseline marks."""
-    return generate(
-        TOY,
-        PROMPTS,
-        key=key,
-        seed=5,
-        batch_size=4,
-        length=24,
-        block_length=8,
-        **settings,
-    )
 
 
 def detections(key: WatermarkKey, contents: Any, tokenizer: Any) -> list[list[Any]]:
@@ -76,7 +61,7 @@ def figures(number: int) -> Options:
     """Twelve texts with the order of the first three, what is detected in each and in forty others."""
     name, options, settings = SETTINGS[number]
     key, toy_key = (rule_key(name, one, **options) for one in (KEY, TOY_KEY))
-    texts = write_texts(toy_key, settings)
+    texts = generate(TOY, PROMPTS, key=toy_key, seed=5, batch_size=4, length=24, block_length=8, **settings)
     others = forty_texts(KEY)
     return {
         "ids": [words_of(text.token_ids) for text in texts],
@@ -86,20 +71,15 @@ def figures(number: int) -> Options:
     }
 
 
-@cache
-def golden() -> Options:
-    return read_golden(GOLDEN)
-
-
 def test_every_baseline_has_two_settings() -> None:
-    assert [*golden()] == NAMES
+    assert [*read_golden(GOLDEN)] == NAMES
     assert sorted(name for name, *_ in SETTINGS) == sorted([*ANY_LENGTH] * 2)
 
 
 @pytest.mark.parametrize("number", range(len(SETTINGS)), ids=NAMES)
 def test_texts_and_detections_are_those_committed(number: int) -> None:
     with unchecked():
-        check_equal(figures(number), golden()[NAMES[number]], NAMES[number])
+        check_equal(figures(number), read_golden(GOLDEN)[NAMES[number]], NAMES[number])
 
 
 if __name__ == "__main__":

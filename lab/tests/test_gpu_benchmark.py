@@ -50,12 +50,7 @@ def test_without_a_gpu_or_time_it_says_what_is_left_out(run: Callable[..., str],
 
 @pytest.mark.parametrize(("version", "trouble", "free", "batches", "says"), CASES["what a GPU lacks"])
 def test_what_the_large_network_lacks_is_one_sentence(
-    version: str,
-    trouble: str,
-    free: float,
-    batches: list[int],
-    says: str,
-    monkeypatch: pytest.MonkeyPatch,
+    version: str, trouble: str, free: float, batches: list[int], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def init() -> None:
         if trouble:

@@ -39,8 +39,7 @@ def test_dgmark_serve_can_be_asked_though_its_tiny_model_rates_nothing(served: S
     texts = tmp_path / "t.jsonl"
     texts.write_text('{"id": "a", "text": "w1 w2 w3"}\n{"id": "b", "text": "w4 w5"}\n')
     arguments = ["--base-url", f"{served[0]}/v1", "--out", tmp_path / "out.jsonl", "--temperature", 0.7]
-    result = run("rate", texts, *arguments)
-    assert result.exit_code == 0, result.stderr
+    result = run("rate", texts, *arguments, code=0)
     ratings = [json.loads(line)["rating"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [rating["problem"] for rating in ratings] == ["unparsable"] * 2
     assert all(rating["answer"] for rating in ratings)

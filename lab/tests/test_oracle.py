@@ -68,10 +68,7 @@ def test_a_trace_of_another_decode_is_refused(model: LoadedModel, row: dict[str,
 
 
 def test_the_table_has_a_column_for_each_test(
-    row: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    row: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_rows(tmp_path / "rows.jsonl", [row])
     KEY.save(tmp_path / "key.json")

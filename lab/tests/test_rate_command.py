@@ -70,8 +70,7 @@ def test_rows_hold_scores_raw_answers_and_pairs(serve: Serve, tmp_path: Path) ->
     others = write_texts(tmp_path / "others.jsonl", ["a night", "a fine night", "one less"])
     out = tmp_path / "out.jsonl"
     arguments = ["rate", texts, "--against", others, "--base-url", url, "--out", out, "--seed", 7]
-    result = run(*arguments)
-    assert result.exit_code == 0, result.stderr
+    result = run(*arguments, code=0)
     assert [row["win"] for row in rows_of(out)] == [1.0, 0.0, 0.5]
     assert [row["seed"] for row in rows_of(out)] == [7, 8, 9]
     for row in rows_of(out):
@@ -102,8 +101,7 @@ def test_answers_that_say_nothing_are_counted_and_none_becomes_a_score(serve: Se
 
     texts = write_texts(tmp_path / "t.jsonl", ["no words", "held back", "please refuse", "a text", ""])
     out = tmp_path / "out.jsonl"
-    result = run("rate", texts, "--base-url", serve(bad)[0], "--model", "small", "--out", out)
-    assert result.exit_code == 0, result.stderr
+    result = run("rate", texts, "--base-url", serve(bad)[0], "--model", "small", "--out", out, code=0)
     found = {row["id"]: row["rating"] for row in rows_of(out) if "error" not in row}
     assert [found[f"t{n}"]["problem"] for n in range(4)] == ["unparsable", "refused", "refused", None]
     assert [found[f"t{n}"]["scores"] is None for n in range(4)] == [True, True, True, False]
@@ -123,9 +121,7 @@ def test_a_server_that_stops_loses_no_finished_row(serve: Serve, tmp_path: Path)
     mended: list[int] = []
     texts = write_texts(tmp_path / "t.jsonl", [f"text number {n}" for n in range(6)])
     arguments = ["rate", texts, "--base-url", serve(tired)[0], "--out", tmp_path / "out.jsonl", "--parallel", 2]
-    failed = run(*arguments)
-    assert failed.exit_code == 6
-    assert "no credit is left" in failed.stderr
+    assert "no credit is left" in run(*arguments, code=6).stderr
     assert [row["id"] for row in rows_of(tmp_path / "out.jsonl")] == ["t0", "t1"]
     mended.append(1)
     assert run(*arguments).exit_code == 0

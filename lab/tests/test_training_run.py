@@ -87,9 +87,9 @@ def test_a_run_in_pieces_is_the_run_in_one_go_and_learns_and_leaves_a_model(
         model = dgmark.load_model(str(whole / "model"), device="cpu", dtype="fp32")
         assert (model.mask_id, model.end_ids, model.context_length) == (2, (0,), 48)
         assert dgmark.generate(model, "The fox", key=None, length=8, block_length=4)[0].token_ids
-    out, arguments = tmp_path / "bounds.json", ["--data", heldout, "--rows", 4, "--length", 32, "--device", "cpu"]
-    done = run("train", "evaluate", "--model", whole / "model", "--against", "storyteller", *arguments, "--out", out)
-    assert done.exit_code == 0, done.output
+    out, rows = tmp_path / "bounds.json", ["--data", heldout, "--rows", 4, "--length", 32, "--device", "cpu"]
+    models = ("--model", whole / "model", "--against", "storyteller")
+    done = run("train", "evaluate", *models, *rows, "--out", out, code=0)
     bounds = json.loads(out.read_text())["bounds"]
     assert bounds["this model"]["per_token"] < bounds["storyteller"]["per_token"]  # which knows no such tales
     assert (bounds["this model"]["monte_carlo_error"] > 0) == (kind == "storyteller")  # a judge has no masks

@@ -311,8 +311,7 @@ def test_what_is_no_token_file_is_refused(tmp_path: Path) -> None:
 
 def test_the_commands_make_list_and_remove_tokens(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
-    made = run("access", "keygen", path, "alice", "--scope", "detect", "--scope", "admin")
-    assert made.exit_code == 0
+    made = run("access", "keygen", path, "alice", "--scope", "detect", "--scope", "admin", code=0)
     secret = made.stdout.strip()
     assert secret.startswith(PREFIX)
     assert len(secret) > 40

@@ -112,6 +112,14 @@ def test_the_fingerprint_of_the_built_in_tokenizer_never_changes() -> None:
 # --- the ids that a file states
 
 
+def stating(folder: Path, token_id: int, content: str, special: bool) -> Tokenizer:
+    """The built-in tokenizer, read from a file that states one token more."""
+    state = json.loads(builtin_tokenizer().backend.to_str())
+    state["added_tokens"].append({"id": token_id, "content": content, "special": special, **FLAGS})
+    (folder / "tokenizer.json").write_text(json.dumps(state), encoding="utf-8")
+    return read_tokenizer(folder / "tokenizer.json", "stated")
+
+
 @pytest.mark.parametrize("special", [True, False], ids=["special", "plain"])
 @pytest.mark.parametrize(
     ("token_id", "content"),
@@ -121,21 +129,13 @@ def test_the_fingerprint_of_the_built_in_tokenizer_never_changes() -> None:
 def test_a_token_that_would_get_another_id_than_its_file_states_is_refused(
     tmp_path: Path, token_id: int, content: str, special: bool
 ) -> None:
-    state = json.loads(builtin_tokenizer().backend.to_str())
-    state["added_tokens"].append({"id": token_id, "content": content, "special": special, **FLAGS})
-    file = tmp_path / "tokenizer.json"
-    file.write_text(json.dumps(state), encoding="utf-8")
     with pytest.raises(CheckpointFormat, match=rf"states id {token_id} for the token .*{re.escape(content)}"):
-        read_tokenizer(file, "stated")
+        stating(tmp_path, token_id, content, special)
 
 
 def test_a_token_that_gets_its_id_is_read(tmp_path: Path) -> None:
-    state = json.loads(builtin_tokenizer().backend.to_str())
     token_id = builtin_tokenizer().vocab_size
-    state["added_tokens"].append({"id": token_id, "content": "<|more|>", "special": True, **FLAGS})
-    file = tmp_path / "tokenizer.json"
-    file.write_text(json.dumps(state), encoding="utf-8")
-    assert read_tokenizer(file, "stated").encode("<|more|>") == [token_id]
+    assert stating(tmp_path, token_id, "<|more|>", special=True).encode("<|more|>") == [token_id]
 
 
 # --- texts without ids

@@ -59,8 +59,7 @@ def test_a_file_that_is_none_is_one_clear_error(command: str, bad: str, folder: 
         pytest.skip("documents may be in other character sets (tests/documents)")
     line, code = data(__file__, "commands")[command]
     before = {path.name for path in folder.iterdir()}
-    done = run(*(BAD[bad] if word == "FILE" else word for word in shlex.split(line)))
-    assert done.exit_code == code, done.stderr
+    done = run(*(BAD[bad] if word == "FILE" else word for word in shlex.split(line)), code=code)
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     named = BAD[bad].encode(errors="backslashreplace").decode()

@@ -35,8 +35,7 @@ def mixed() -> str:
 def shown(*arguments: Any, width: int = 80, monkeypatch: pytest.MonkeyPatch | None = None) -> str:
     if monkeypatch:
         monkeypatch.setenv("COLUMNS", str(width))
-    result = run("detect", *arguments)
-    assert result.exit_code == 0, result.stderr
+    result = run("detect", *arguments, code=0)
     return result.stdout
 
 
@@ -126,11 +125,8 @@ def test_a_key_that_finds_no_spans_shows_none_and_refuses_to_list_them(tmp_path:
     assert f"The watermark of key {key.fingerprint} was found in this text." in card
     assert "No single span" not in card
     assert "its marked spans are not looked for" in card
-    refused = run("detect", "--key", key_file, "--spans", text)
-    assert (
-        refused.exit_code,
-        "error: --spans finds nothing, as it needs a key of rule bigram" in on_one_line(refused.stderr),
-    ) == (2, True)
+    refused = run("detect", "--key", key_file, "--spans", text, code=2)
+    assert "error: --spans finds nothing, as it needs a key of rule bigram" in on_one_line(refused.stderr)
 
 
 def test_a_text_shows_its_spans_between_plain_characters(

@@ -107,8 +107,7 @@ def test_what_decodes_takes_every_setting(name: str, decided: set[str]) -> None:
 @pytest.mark.parametrize("name", [one.name for one in setting_fields() if one.choices])
 def test_an_unknown_choice_is_refused_before_a_model_is_loaded(name: str) -> None:
     flag = "--" + name.replace("_", "-")
-    result = run("generate", "--no-watermark", "--prompt", "x", "--model", "no-such-model", flag, "nonsense")
-    assert result.exit_code == 2
+    result = run("generate", "--no-watermark", "--prompt", "x", "--model", "no-such-model", flag, "nonsense", code=2)
     assert f"Invalid value for '{flag}'" in result.stderr
     assert "'nonsense' is not one of" in result.stderr
 

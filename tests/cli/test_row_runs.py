@@ -61,12 +61,8 @@ def test_each_row_is_a_task_with_a_seed_of_its_own() -> None:
         return Task(row["id"], row["n"], same={"seed": seed}) if "n" in row else BadRow(row["id"], "no n")
 
     given: list[Row | BadRow] = [{"id": "a", "n": 5}, BadRow("x", "not JSON"), {"id": "b"}, {"id": "c", "n": 6}]
-    assert tasks_of(given, number, seed=10, purpose="number to double") == [
-        Task("a", 5, {"seed": 10}),
-        BadRow("x", "not JSON"),
-        BadRow("b", "no n"),
-        Task("c", 6, {"seed": 13}),
-    ]
+    expected = [Task("a", 5, {"seed": 10}), BadRow("x", "not JSON"), BadRow("b", "no n"), Task("c", 6, {"seed": 13})]
+    assert tasks_of(given, number, seed=10, purpose="number to double") == expected
     with pytest.raises(InputError, match="there is no number to double"):
         tasks_of([], number, seed=0, purpose="number to double")
 

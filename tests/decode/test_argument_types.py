@@ -69,7 +69,8 @@ def test_seeds_may_be_numpy_s_whole_numbers() -> None:
 
 
 def test_nothing_to_write_is_nothing_written() -> None:
-    assert dgmark.generate(TOY, [], key=KEY, length=4, block_length=4) == []
+    for key in (KEY, None):
+        assert dgmark.generate(TOY, [], key=key, length=4, block_length=4) == []
     assert dgmark.infill(TOY, [], key=KEY, block_length=4) == []
     assert dgmark.infill(TOY, [], key=KEY, block_length=4, share=0.5) == []
 

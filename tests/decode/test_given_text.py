@@ -135,11 +135,7 @@ ODD = ["e\u0301", "\u0301", " ", "\n", "A", "\ufb01", "\u0130", "\u200d", END_TO
 TEXTS = st.lists(st.one_of(st.characters(exclude_categories=["Cs"]), st.sampled_from(ODD)), max_size=12).map("".join)
 
 
-@given(
-    st.sampled_from(list(CHANGES)),
-    st.lists(st.one_of(TEXTS, st.integers(1, 4)), max_size=6),
-    st.data(),
-)
+@given(st.sampled_from(list(CHANGES)), st.lists(st.one_of(TEXTS, st.integers(1, 4)), max_size=6), st.data())
 @settings(max_examples=400)
 def test_any_given_strings_stay_whatever_is_filled_in(change: str, parts: list[str | int], data: st.DataObject) -> None:
     model = Changed(change=change)

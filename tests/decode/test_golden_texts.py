@@ -150,13 +150,8 @@ def figures(case: Case, device: str = "cpu") -> Options:
     }
 
 
-@cache
-def golden() -> Options:
-    return read_golden(GOLDEN)
-
-
 def test_every_case_is_committed() -> None:
-    assert [case.name for case in cases()] == [*golden()]
+    assert [case.name for case in cases()] == [*read_golden(GOLDEN)]
 
 
 @pytest.mark.parametrize("device", ["cpu", CUDA])
@@ -164,13 +159,13 @@ def test_every_case_is_committed() -> None:
 def test_the_texts_are_those_committed_on_each_device(case: Case, device: str) -> None:
     """The logits are exact and the draws are those of counters, so that no device changes a token."""
     with unchecked():
-        check_equal(figures(case, device), golden()[case.name], case.name)
+        check_equal(figures(case, device), read_golden(GOLDEN)[case.name], case.name)
 
 
 @pytest.mark.parametrize("key", [None, "bigram", "position"])
 def test_alone_and_as_a_stream_the_texts_are_those_committed(key: str | None) -> None:
     case = Case("toy", key)
-    ids = golden()[case.name]["ids"]
+    ids = read_golden(GOLDEN)[case.name]["ids"]
     with unchecked():
         alone = generate(MODELS["toy"], PROMPTS, batch_size=1, **options_of(case))
         assert [words_of(text.token_ids) for text in alone] == ids
@@ -181,7 +176,7 @@ def test_alone_and_as_a_stream_the_texts_are_those_committed(key: str | None) ->
 
 def test_the_cases_differ() -> None:
     """A setting that did nothing would be held to nothing."""
-    ids = [str(row["ids"]) for row in golden().values()]
+    ids = [str(row["ids"]) for row in read_golden(GOLDEN).values()]
     assert len({*ids}) == len(ids)
 
 

@@ -1,6 +1,7 @@
 """Infilling: the text around the holes stays, the holes carry the mark, and the detector finds it there alone."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,18 +113,16 @@ def test_the_mark_is_found_in_the_holes_alone(storyteller: NetworkDenoiser) -> N
     )
 
 
-def test_the_command_fills_holes_and_says_where(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_fills_holes_and_says_where(tmp_path: Path) -> None:
     key = tmp_path / "key.json"
     assert run("keygen", key).exit_code == 0
-    result = run("infill", "--key", key, "Once upon a time [mask:6] lived a king.", "--json")
-    assert result.exit_code == 0, result.stderr
+    result = run("infill", "--key", key, "Once upon a time [mask:6] lived a king.", "--json", code=0)
     row = json.loads(result.stdout)
     start, end = row["spans"][0]
     assert row["text"][:start] + row["text"][end:] == "Once upon a time  lived a king."
     rows = tmp_path / "in.jsonl"
     rows.write_text('{"id": "a", "text": "no hole"}\n{"id": "b", "parts": ["Once", 4]}\n')
-    result = run("infill", "--no-watermark", "--texts", rows)
-    assert result.exit_code == 0
+    result = run("infill", "--no-watermark", "--texts", rows, code=0)
     bad, good = map(json.loads, result.stdout.splitlines())
     assert "no hole" in bad["error"]
     assert good["holes"] == [[1, 5]]

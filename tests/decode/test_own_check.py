@@ -23,12 +23,7 @@ KEYS = {rule: bound_key("check", TOY, rule=rule) for rule in ("bigram", "positio
 MANY = bound_key("check", TOY, subkeys=16)
 
 # settings that leave no draw a choice, whatever they are called
-SURE: list[dict[str, Any]] = [
-    {"top_k": 1},
-    {"top_p": 1e-9},
-    {"temperature": 1e-6},
-    {"top_k": 50, "top_p": 1e-6},
-]
+SURE: list[dict[str, Any]] = [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-6}, {"top_k": 50, "top_p": 1e-6}]
 
 
 def written(key: dgmark.WatermarkKey | None, **settings: Any) -> dgmark.Generation:
@@ -111,8 +106,7 @@ def values(made: dgmark.Generation | dgmark.Infilling) -> tuple[str, float, floa
 @pytest.mark.parametrize("key", [*KEYS.values(), MANY, MANY.subkey(3)])
 @pytest.mark.parametrize("settings", [{}, {"length": 16}, {"temperature": 0.3}], ids=str)
 def test_a_check_is_what_a_checker_with_the_same_key_finds(key: dgmark.WatermarkKey, settings: dict[str, Any]) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dgmark.MarkWarning)
+    with warnings.catch_warnings(action="ignore", category=dgmark.MarkWarning):
         made = dgmark.generate(TOY, ["w1", "w2 w3", "w4"], key=key, check=True, **{**SETTINGS, **settings})
     whole = MANY if key.number is not None else key
     assert [values(one) for one in made] == [as_found(whole, one.text) for one in made]
@@ -165,8 +159,7 @@ def test_holes_are_checked_alone_and_chosen_ones_with_the_text() -> None:
     assert 100 < made.choices <= 120
     model = WordModel(words=700)
     key = bound_key("check", model, subkeys=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dgmark.MarkWarning)
+    with warnings.catch_warnings(action="ignore", category=dgmark.MarkWarning):
         (chosen,) = dgmark.infill(model, [text_of(60)], key=key, share=0.5, check=True)
     assert chosen.remasking is not None
     assert chosen.check is not None
@@ -184,8 +177,7 @@ def test_the_command_checks_its_rows_as_detect_does(key_file: Path, tmp_path: Pa
     prompts, out = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl"
     prompts.write_text("".join(json.dumps({"id": str(n), "prompt": "The sea was"}) + "\n" for n in range(2)))
     short = ["--length", 32, "--block-length", 32, "--no-trace"]
-    done = run("generate", "--key", key_file, "--prompts", prompts, "--out", out, "--check", *short)
-    assert done.exit_code == 0, done.stderr
+    done = run("generate", "--key", key_file, "--prompts", prompts, "--out", out, "--check", *short, code=0)
     made = rows(out.read_text())
     found = rows(run("detect", "--key", key_file, "--format", "jsonl", out).stdout)
     assert [row["check"] for row in made] == [
@@ -209,15 +201,13 @@ def test_the_commands_warn_once_where_no_token_had_a_choice(key_file: Path, tmp_
     assert [row["choices"] for row in rows(done.stdout)] == [0, 0]
     assert [row["check"]["verdict"] for row in rows(done.stdout)] == ["uncertain"] * 2
     for command in (["generate", "--prompt", "The sea was"], ["infill", "The sea [mask:3]"]):
-        refused = run(*command, "--no-watermark", "--check")
-        assert (refused.exit_code, "a check looks for the mark of a key" in refused.stderr) == (2, True)
+        assert "a check looks for the mark of a key" in run(*command, "--no-watermark", "--check", code=2).stderr
 
 
 @pytest.mark.slow
 def test_verdicts_of_the_built_in_model_are_those_of_detect(storyteller: NetworkDenoiser) -> None:
     key = known_key("check", rule="bigram", subkeys=256)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dgmark.MarkWarning)
+    with warnings.catch_warnings(action="ignore", category=dgmark.MarkWarning):
         prompts = ["The sea was", "Once upon a time"]
         made = dgmark.generate(storyteller, prompts, key=key, check=True, length=64, cache="dual")
     assert [values(one) for one in made] == [

@@ -163,8 +163,7 @@ def test_the_command_marks_a_file_and_resumes_rows(tmp_path: Path) -> None:
     text = "Once upon a time there was an old man who lived by the sea with his wife and a cat.\n"
     essay.write_text(text)
     options = ["infill", "--key", key, "--share", ".3"]
-    result = run(*options, "--text", essay)
-    assert result.exit_code == 0, result.stderr
+    result = run(*options, "--text", essay, code=0)
     assert result.stdout != text + "\n"
     assert len(result.stdout.split()) == len(text.split())
     assert re.search(r"\d+% of the tokens masked, \d+% changed; p-value \S+ \(expected \S+\)", result.stderr)

@@ -71,16 +71,8 @@ SAMPLED = [("random", 1.3), ("confidence", 0.7), ("entropy", 1.0)]
 
 def modes(rule: str) -> list[dict[str, Any]]:
     """All settings of strategy, sampling, commits and lookahead that are valid together and leave a mark."""
-    commits: list[dict[str, Any]] = [
-        {},
-        {"steps": 4, "schedule": "dream"},
-        {"commit": "threshold", "threshold": 0.5},
-    ]
-    looks: list[dict[str, Any]] = [
-        {},
-        {"lookahead": 3},
-        {"lookahead": 2},
-    ]
+    commits: list[dict[str, Any]] = [{}, {"steps": 4, "schedule": "dream"}, {"commit": "threshold", "threshold": 0.5}]
+    looks: list[dict[str, Any]] = [{}, {"lookahead": 3}, {"lookahead": 2}]
     found = []
     for (strategy, temperature), commit, look in product([*GREEDY, *SAMPLED], commits, looks):
         if "commit" in commit and strategy != "confidence":

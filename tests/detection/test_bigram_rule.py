@@ -299,11 +299,8 @@ def test_the_payload_is_hidden_unless_it_is_asked_for() -> None:
     assert hidden["subkeys_tested"] == 512
     assert not set(PAYLOAD_FIELDS) & {*hidden, *hidden["spans"][0]}
     shown = found.to_row("a", payload=True)
-    assert (shown["subkey"], shown["subkey_confidence"], shown["spans"][0]["subkey"]) == (
-        321,
-        found.subkey_confidence,
-        321,
-    )
+    expected = (321, found.subkey_confidence, 321)
+    assert (shown["subkey"], shown["subkey_confidence"], shown["spans"][0]["subkey"]) == expected
     plain = Detector(known_key("plain"), tokenizer=builtin_tokenizer()).detect(text).to_row("a")
     assert not {"subkeys_tested", *PAYLOAD_FIELDS} & set(plain)
 

@@ -30,16 +30,8 @@ TEXTS = Path(__file__).parents[1] / "texts"
 Figures = dict[str, Any]
 
 SPECS: dict[str, dict[str, Any]] = data(__file__, "positions")
-SETTINGS: list[dict[str, Any]] = [
-    {},
-    {"phase": "start"},
-    {"fpr": 0.01},
-    {"fpr": 1e-9, "max_crop": 100},
-]
-COMPUTED = (
-    *("verdict", "p_value", "num_tokens_scored", "num_tokens_matched", "z_score", "key_fingerprint"),
-    "figures",
-)
+SETTINGS: list[dict[str, Any]] = [{}, {"phase": "start"}, {"fpr": 0.01}, {"fpr": 1e-9, "max_crop": 100}]
+COMPUTED = ("verdict", "p_value", "num_tokens_scored", "num_tokens_matched", "z_score", "key_fingerprint", "figures")
 
 
 def corpus_of(key: WatermarkKey) -> dict[str, list[int]]:

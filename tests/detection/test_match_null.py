@@ -224,9 +224,6 @@ def test_a_tail_keeps_its_digits_within_the_range_of_a_float_and_is_the_smallest
     assert null.tail(1019) == pytest.approx(1021 * 2.0**-1020, rel=1e-9, abs=0)
 
 
-# --- counting ------------------------------------------------------------------------------------
-
-
 # --- the paper's windows -------------------------------------------------------------------------
 
 

@@ -45,11 +45,8 @@ def test_the_names_of_transformers_are_those_of_the_installed_version() -> None:
     stated = first_cells("transformers")
     options = set(signature(transformers.WatermarkingConfig.__init__).parameters) - {"self"}
     assert {name for name in options if f"`{name}" in stated} == options
-    assert set(signature(transformers.WatermarkDetector.__call__).parameters) >= {
-        "input_ids",
-        "z_threshold",
-        "return_dict",
-    }
+    expected = {"input_ids", "z_threshold", "return_dict"}
+    assert set(signature(transformers.WatermarkDetector.__call__).parameters) >= expected
     of_output = {one.name for one in fields(watermarking.WatermarkDetectorOutput)}
     assert {name for name in of_output if f"`{name}`" in stated} == of_output - {"num_green_tokens"}
     for name in re.findall(r"`(SynthIDText\w+)`", PAGE):

@@ -70,12 +70,10 @@ def test_the_rule_of_the_page_marks_and_is_found(installed: Path, tmp_path: Path
 
 def test_the_commands_of_the_page_take_its_keys(installed: Path, tmp_path: Path) -> None:
     key, text = tmp_path / "green.json", tmp_path / "text.txt"
-    made = run("keygen", "--rule", "green", "--delta", 3, key)
-    assert made.exit_code == 0, made.stderr
+    run("keygen", "--rule", "green", "--delta", 3, key, code=0)
     written = run("generate", "--key", key, "--prompt", "Once upon a time", "--length", 64)
     text.write_text(written.stdout)
-    found = run("detect", "--key", key, text)
-    assert found.exit_code == 0, found.stderr
+    run("detect", "--key", key, text, code=0)
 
 
 def test_a_key_whose_package_is_not_installed_names_it(installed: Path, tmp_path: Path) -> None:

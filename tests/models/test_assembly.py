@@ -8,10 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from gguf import GGMLQuantizationType, dequantize, quantize
 from safetensors.torch import load_file, save_file
 
 from dgmark.checkpoint.byte_bpe import gguf_byte_bpe
@@ -67,16 +65,6 @@ def test_a_gguf_file_gives_the_tensors_that_transformers_rotates(gguf: Path) -> 
     state, wanted = base_state(gguf), tiny_gguf.llama().model.state_dict()
     assert {name.removeprefix("model.") for name in state} == set(wanted)
     assert all(torch.equal(state[f"model.{name}"], tensor) for name, tensor in wanted.items())
-
-
-def test_quantized_tensors_are_those_that_the_file_stands_for(tmp_path: Path) -> None:
-    network, kind = tiny_gguf.llama(), GGMLQuantizationType.Q4_1
-    tiny_gguf.write(tmp_path / "base.gguf", network, kind)
-    for name, tensor in base_state(tmp_path / "base.gguf").items():
-        original = network.model.state_dict()[name.removeprefix("model.")].numpy()
-        expected = dequantize(quantize(original, kind), kind) if original.ndim == 2 else original
-        np.testing.assert_array_equal(tensor.numpy(), expected)  # rows are quantized one by one, so their order is free
-        assert np.abs(expected - original).max() < 0.2
 
 
 def test_the_base_is_found_where_the_variable_says(gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,11 +172,8 @@ def test_parts_are_put_together_once_and_load_as_any_model(
     assert isinstance(model, NetworkDenoiser)
     loaded = model.network.state_dict()
     assert all(torch.equal(loaded[name], tensor.float()) for name, tensor in state.items())
-    assert (model.family.name, model.mask_id, model.vocab_size) == (
-        "block-llama",
-        len(tiny_gguf.TOKENS),
-        len(tiny_gguf.TOKENS) + 1,
-    )
+    expected = ("block-llama", len(tiny_gguf.TOKENS), len(tiny_gguf.TOKENS) + 1)
+    assert (model.family.name, model.mask_id, model.vocab_size) == expected
     gguf.unlink()  # a model in the cache needs no base
     assert assemble(find_checkpoint(str(parts))).folder == made
     changed = load_file(parts / ADAPTERS)

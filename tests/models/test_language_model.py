@@ -75,11 +75,8 @@ def test_another_process_loads_the_model_again(model: LanguageModel) -> None:
 def test_a_text_is_weighed_by_a_model(model: LanguageModel) -> None:
     key = known_key("language model", rule="bigram")
     found = Detector(key, surprisal_model=model).detect(marked_text(key, 90))
-    assert (found.test, weight_figures(found).model, weight_figures(found).fingerprint) == (
-        "weighted",
-        "builtin",
-        model.fingerprint,
-    )
+    expected = ("weighted", "builtin", model.fingerprint)
+    assert (found.test, weight_figures(found).model, weight_figures(found).fingerprint) == expected
 
 
 def test_a_model_is_named_wherever_keys_are_tested(monkeypatch: pytest.MonkeyPatch) -> None:

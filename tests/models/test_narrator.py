@@ -1,7 +1,6 @@
 """The narrator as it is shipped: its files, and one of its texts from the package index to the verdict."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ def test_the_shipped_weights_are_small() -> None:
 SHIPPED = ("storyteller/model.safetensors", "judge/model.safetensors", f"narrator/{ADAPTERS}")
 
 
-def test_keys_and_detection_need_neither_the_base_nor_torch(tmp_path: Path) -> None:
+def test_keys_and_detection_need_neither_the_base_nor_torch() -> None:
     run_fresh(
         "import sys; sys.modules['torch'] = None\n"
         "import dgmark\n"

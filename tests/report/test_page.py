@@ -92,11 +92,8 @@ def test_json_repeats_the_detection(detector: Detector, text: str) -> None:
     assert fields["marked_share"] == fields["evidence"]["marked_share"] == share
     assert f"Watermark found in part ({int(100 * share)}% of the text)" in to_html(report).decode()
     assert fields["evidence"] == report.detection.to_row("a.txt")
-    assert fields["text"] == {
-        "sha256": hashlib.sha256(text.encode()).hexdigest(),
-        "characters": len(text),
-        "content": text,
-    }
+    expected = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "characters": len(text), "content": text}
+    assert fields["text"] == expected
     assert fields["signature"] == ""
     assert (fields["format"], fields["version"]) == ("dgmark-report", 1)
 

@@ -39,8 +39,8 @@ def table_of(path: Path, texts: list[str | None], **columns: Any) -> Path:
     return path
 
 
-def detect(key_file: Path, source: Any, out: Any, *options: Any) -> Any:
-    return run("detect", "--key", key_file, "--text-column", "body", "--out", out, *options, source)
+def detect(key_file: Path, source: Any, out: Any, *options: Any, code: int | None = None) -> Any:
+    return run("detect", "--key", key_file, "--text-column", "body", "--out", out, *options, source, code=code)
 
 
 def scored(source: Any, out: Any, **options: Any) -> Any:
@@ -56,8 +56,7 @@ def without_subkey(source: Path, **options: Any) -> pa.Table:
 
 def test_a_file_is_scored_and_scored_again_only_if_it_differs(key_file: Path, source: Path, tmp_path: Path) -> None:
     before = source.read_bytes()
-    first = detect(key_file, source, tmp_path / "out.parquet")
-    assert first.exit_code == 0, first.stderr
+    first = detect(key_file, source, tmp_path / "out.parquet", code=0)
     assert "499 scored (498 uncertain, 1 watermarked), 1 cannot be used" in first.stderr
     made = pq.read_table(tmp_path / "out.parquet")
     assert made.equals(without_subkey(source))
@@ -69,12 +68,10 @@ def test_a_file_is_scored_and_scored_again_only_if_it_differs(key_file: Path, so
     assert sorted(os.listdir(tmp_path)) == ["in.parquet", "out.parquet", "payload.parquet"]
 
     whole = (tmp_path / "out.parquet").read_bytes()
-    again = detect(key_file, source, tmp_path / "out.parquet")
-    assert again.exit_code == 0
+    again = detect(key_file, source, tmp_path / "out.parquet", code=0)
     assert "499 scored (498 uncertain, 1 watermarked), 1 cannot be used; of these, 500 there already" in again.stderr
     for options, named in ((("--fpr", 0.5), "settings"), (("--prefix", "a_"), "prefix")):
-        other = detect(key_file, source, tmp_path / "out.parquet", *options)
-        assert other.exit_code == 4
+        other = detect(key_file, source, tmp_path / "out.parquet", *options, code=4)
         assert f"was made by another run, which differs in {named};" in other.stderr
     assert (tmp_path / "out.parquet").read_bytes() == whole
 
@@ -100,25 +97,17 @@ class _Stop(Exception):
     """What ends a run."""
 
 
-def stopped_after(rows: int, monkeypatch: pytest.MonkeyPatch, source: Path, out: Path, **options: Any) -> None:
-    """A run that ends after so many rows are on disk."""
-    done: list[int] = []
+@pytest.mark.parametrize("rows", [1, 150])
+def test_a_run_that_was_stopped_goes_on_with_the_rows_that_are_missing(source: Path, tmp_path: Path, rows: int) -> None:
+    out, done = tmp_path / "out.parquet", list[Any]()
 
     def stop(made: list[Any]) -> None:
-        done.append(len(made))
-        if sum(done) >= rows:
+        done.extend(made)
+        if len(done) >= rows:  # which are on disk
             raise _Stop
 
     with pytest.raises(_Stop):
-        scored(source, out, on_rows=stop, **options)
-
-
-@pytest.mark.parametrize("rows", [1, 150])
-def test_a_run_that_was_stopped_goes_on_with_the_rows_that_are_missing(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
-    out = tmp_path / "out.parquet"
-    stopped_after(rows, monkeypatch, source, out)
+        scored(source, out, on_rows=stop)
     assert not out.exists()
     kept = (tmp_path / "out.parquet.jsonl").read_bytes()
     with pytest.raises(ResumeMismatch, match="differs in fpr, settings"):
@@ -179,8 +168,7 @@ def test_one_row_group_of_the_target_holds_many_batches(source: Path, tmp_path: 
 
 
 def test_a_file_without_rows_has_the_columns_all_the_same(key_file: Path, tmp_path: Path) -> None:
-    made = detect(key_file, table_of(tmp_path / "in.parquet", []), tmp_path / "out.parquet")
-    assert made.exit_code == 0, made.stderr
+    made = detect(key_file, table_of(tmp_path / "in.parquet", []), tmp_path / "out.parquet", code=0)
     assert "0 scored (none), 0 cannot be used" in made.stderr
     assert pq.read_table(tmp_path / "out.parquet").schema.names == ["n", "body", *DetectColumns.schema.names]
 
@@ -201,8 +189,7 @@ def test_several_files_or_a_folder_of_them_are_one_target(key_file: Path, tmp_pa
         table_of(folder / f"{name}.parquet", [f"Text {n} of {name}." for n in range(3)])
     for sources, texts in (([folder], "ab"), ([folder / "b.parquet", folder / "a.parquet"], "ba")):
         out = tmp_path / f"{texts}.parquet"
-        made = run("detect", "--key", key_file, "--text-column", "body", "--out", out, *sources)
-        assert made.exit_code == 0, made.stderr
+        run("detect", "--key", key_file, "--text-column", "body", "--out", out, *sources, code=0)
         wanted = [f"Text {n} of {name}." for name in texts for n in range(3)]
         assert pq.read_table(out).column("body").to_pylist() == wanted
     table_of(folder / "c.parquet", ["a"], more=[1])
@@ -280,8 +267,7 @@ def test_each_row_is_tested_with_the_key_that_it_names(tmp_path: Path) -> None:
     # a row whose text is the same and whose key is another one is not finished
     run(*asked, "--out", tmp_path / "out.jsonl", source)
     table_of(source, [text, text, text], tenant=["acme", "acme", "nobody"])
-    other = run(*asked, "--out", tmp_path / "out.jsonl", source)
-    assert other.exit_code == 4
+    other = run(*asked, "--out", tmp_path / "out.jsonl", source, code=4)
     assert "holds a row '1' that was tested with another key than 'acme'" in other.stderr
     alone = run("detect", "--key", keys / "acme.json", "--key-column", "tenant", source)
     assert "give it with --keys FOLDER" in alone.stderr
@@ -406,18 +392,13 @@ def test_prompts_of_parquet_become_the_texts_of_their_ids(storyteller: NetworkDe
     prompts = pa.table({"id": ["a", "b", "c"], "prompt": ["The sea was", None, "A king"]})
     pq.write_table(prompts, tmp_path / "in.parquet")
     options = ("--key", tmp_path / "key.json", "--length", 8, "--block-length", 8, "--seed", 3, "--id-column", "id")
-    made = run("generate", *options, "--prompts", tmp_path / "in.parquet", "--out", tmp_path / "out.parquet")
-    assert made.exit_code == 0, made.stderr
-    assert "2 written, 1 with errors" in made.stderr
+    files = ("--prompts", tmp_path / "in.parquet", "--out", tmp_path / "out.parquet")
+    assert "2 written, 1 with errors" in run("generate", *options, *files, code=0).stderr
     write = GenerateColumns(storyteller, key, id_column="id", seed=3, length=8, block_length=8)
     assert pq.read_table(tmp_path / "out.parquet").equals(write(prompts))
-    again = run(
-        "generate", *options, "--check", "--prompts", tmp_path / "in.parquet", "--out", tmp_path / "out.parquet"
-    )
-    assert again.exit_code == 4, again.stderr  # these texts were not checked
+    run("generate", *options, "--check", *files, code=4)  # these texts were not checked
     pq.write_table(pa.concat_tables([prompts, prompts]), tmp_path / "twice.parquet")
-    twice = run("generate", *options, "--prompts", tmp_path / "twice.parquet", "--out", tmp_path / "o.parquet")
-    assert twice.exit_code == 4
+    twice = run("generate", *options, "--prompts", tmp_path / "twice.parquet", "--out", tmp_path / "o.parquet", code=4)
     assert "two rows have the id 'a'" in twice.stderr
 
 
@@ -431,8 +412,7 @@ def test_each_prompt_is_marked_with_the_key_that_it_names(storyteller: NetworkDe
     pq.write_table(prompts, tmp_path / "in.parquet")
     asked: tuple[Any, ...] = ("generate", "--keys", folder, "--length", 8, "--block-length", 8, "--id-column", "id")
     asked += ("--prompts", tmp_path / "in.parquet", "--out", tmp_path / "out.parquet")
-    made = run(*asked, "--key-column", "tenant")
-    assert made.exit_code == 0, made.stderr
+    run(*asked, "--key-column", "tenant", code=0)
     options: dict[str, Any] = {"id_column": "id", "length": 8, "block_length": 8}
     wanted = GenerateColumns(storyteller, str(folder), key_column="tenant", **options)(prompts)
     assert pq.read_table(tmp_path / "out.parquet").equals(wanted)
@@ -452,8 +432,7 @@ def test_texts_of_parquet_are_checked_and_one_warning_says_which_are_missed(tmp_
         (["--top-k", 1], "warning: no token had a choice, so what was written names a key and bears no mark"),
     ):
         (tmp_path / "out.parquet").unlink(missing_ok=True)
-        made = run(*asked, *more)
-        assert made.exit_code == 0, made.stderr
+        made = run(*asked, *more, code=0)
         assert made.stderr.count("warning:") == made.stderr.count(said) == 1
         assert "MarkWarning" not in made.stderr
         table = pq.read_table(tmp_path / "out.parquet")

@@ -102,21 +102,19 @@ FOREIGN = [b"\x89PNG", *(content.encode() for content in data(__file__, "foreign
 OURS = to_line({"id": "row 1", "settings": SETTINGS["settings"], **row(1)}).encode() + b"\n"
 
 
-@pytest.mark.parametrize("content", [*FOREIGN, OURS + b"A diary.", OURS + b'{"name": "'], ids=repr)
-def test_a_file_of_something_else_is_refused_and_kept(path: Path, content: bytes) -> None:
+OTHERS = [(content, "choose another --out") for content in (*FOREIGN, OURS + b"A diary.", OURS + b'{"name": "')]
+ALONE = [(OURS[:kept], r"one unfinished line.*delete the file to start again") for kept in (1, 60, -1)]
+
+
+@pytest.mark.parametrize(("content", "message"), [*OTHERS, *ALONE], ids=repr)
+def test_a_file_of_something_else_or_of_an_unfinished_line_is_refused_and_kept(
+    path: Path, content: bytes, message: str
+) -> None:
     path.parent.mkdir()
     path.write_bytes(content)
-    with pytest.raises(ResumeMismatch, match="choose another --out"):
+    with pytest.raises(ResumeMismatch, match=message):
         RowFile(path, SETTINGS)
     assert path.read_bytes() == content
-
-
-@pytest.mark.parametrize("kept", [1, 60, -1])
-def test_an_unfinished_line_alone_in_its_file_is_named(path: Path, kept: int) -> None:
-    path.parent.mkdir()
-    path.write_bytes(OURS[:kept])
-    with pytest.raises(ResumeMismatch, match=r"one unfinished line.*delete the file to start again"):
-        RowFile(path, SETTINGS)
 
 
 def test_rows_without_settings_are_known_by_all_that_they_share(path: Path) -> None:

@@ -5,6 +5,7 @@ processor.
 import json
 import random
 import textwrap
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from support.unmarked_texts import KINDS
 Rows = dict[str, Any]
 
 
+@cache
 def read_golden(path: Path) -> Rows:
-    """The committed figures of each case, by its name."""
+    """The committed figures of each case, by its name, read once."""
     rows: Rows = json.loads(path.read_text(encoding="utf-8"))
     return rows
 

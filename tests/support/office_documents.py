@@ -1,4 +1,4 @@
-"""Small Word, PowerPoint, OpenDocument and RTF documents, and other packed ones, of parts that a test gives."""
+"""Small Word, PowerPoint, OpenDocument, EPUB, RTF and PDF documents, of parts that a test gives."""
 
 import io
 import zipfile
@@ -73,6 +73,19 @@ def opendocument(inner: str, *, automatic: str = "", styles: str = "", parts: di
 def rtf(inner: str) -> bytes:
     """An RTF file."""
     return f"{{\\rtf1\\ansi{{\\colortbl;\\red255\\green255\\blue255;}}{inner}}}".encode()
+
+
+def epub(items: str, spine: str, parts: dict[str, str], about: str = "") -> bytes:
+    """A book: the items of its manifest, its order, its parts by their names, and its metadata."""
+    package = f"<p><metadata>{about}</metadata><manifest>{items}</manifest><spine>{spine}</spine></p>"
+    main = {"mimetype": "application/epub+zip", "META-INF/container.xml": '<c><rootfile full-path="o/p.opf"/></c>'}
+    return packed({**main, "o/p.opf": package, **{f"o/{name}": part for name, part in parts.items()}})
+
+
+def pdf_of(*objects: str) -> bytes:
+    """A PDF of these objects, numbered from 1; the first is its catalogue."""
+    body = "".join(f"{number} 0 obj\n{one}\nendobj\n" for number, one in enumerate(objects, 1))
+    return f"%PDF-1.7\n{body}trailer<</Root 1 0 R>>\n%%EOF".encode("latin-1")
 
 
 Slide = tuple[str, dict[str, tuple[str, str]]]

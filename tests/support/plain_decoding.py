@@ -38,11 +38,7 @@ def uniform(seed: int, step: int, number: int) -> float:
 
 
 def shares_of(
-    logits: list[float],
-    permitted: list[int],
-    temperature: float,
-    top_k: int | None = None,
-    top_p: float | None = None,
+    logits: list[float], permitted: list[int], temperature: float, top_k: int | None = None, top_p: float | None = None
 ) -> dict[int, float]:
     """What a token is drawn from: of the permitted ones, those that top-k and then top-p leave, in the order of ids."""
     best = max(logits[v] for v in permitted)

@@ -166,6 +166,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "Detector.detect": {"text_or_ids": TEXT, "only": [(0, 8)]},
     "Detector.detect, whole": {"text_or_ids": TEXT},
     "Detector.detect_many": {"texts_or_ids": [TEXT], "errors": "return"},
+    "Detector.detect_many, raising": {"texts_or_ids": [TEXT]},
     "Detector.spans": {"text_or_ids": TEXT},
     "Detector.tokens": {"text": TEXT, "detection": detection},
     "Detector.shades": {"text": TEXT, "detection": detection},
