@@ -11,7 +11,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.open_rows import OpenRows, RowsAfter, Shown
+from dgmark.decode.open_rows import OpenRows, RowsAfter
+from dgmark.decode.proposals import Candidates
 from dgmark.decode.selection import Choice, alternatives
 from dgmark.models.host import on_host
 
@@ -46,8 +47,8 @@ class Lookahead:
         self._keeps_draws = config.noise == "fixed" or config.greedy
 
     def step(
-        self, now: OpenRows, choice: Choice, unsettled: Bool[Tensor, " rows"], shown: Shown
-    ) -> tuple[RowsAfter, Shown, OpenRows]:
+        self, now: OpenRows, choice: Choice, unsettled: Bool[Tensor, " rows"]
+    ) -> tuple[RowsAfter, Candidates, OpenRows]:
         """Commit in each row the set of places after which the most candidates match; the first of equals.
 
         The canvases that are tried stand one after the other, those of a row the best first. Two rows that choose among
@@ -64,16 +65,16 @@ class Lookahead:
             now: the open rows, with their candidates.
             choice: how the step chooses among places; `width` says among how many sets.
             unsettled: rows that have something left to do in the block even if it is full.
-            shown: what the step shows.
 
         Returns:
-            The rows after the step and what it shows, as the host read them; and the rows that are still open, with the
-            candidates of their next step.
+            The rows after the step and its candidates, as the host read them; and the rows that are still open, with
+            the candidates of their next step.
         """
         masked = self._steps.in_block(now.rows.masked)
         sets, exists = alternatives(now.candidates.scores, masked, choice, self._most)
         row = torch.arange(len(exists)).repeat_interleave(exists.shape[1])
-        tried, read, (exists,) = self._steps.committed(now, sets.flatten(0, 1), unsettled, row).read(shown, exists)
+        tried = self._steps.committed(now, sets.flatten(0, 1), unsettled, row)
+        tried, read, (exists,) = tried.read(now.candidates, exists)
         at = exists.view(-1).nonzero()[:, 0]
         tried, row, counts = tried.at(at), row[at], exists.sum(1)
         first, has_choice = counts.cumsum(0) - counts, counts > 1

@@ -22,8 +22,8 @@ from torch import Tensor
 from dgmark.decode.canvas import Canvas, Commits, Response, collect
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.lookahead import Lookahead
-from dgmark.decode.open_rows import OpenRows, Rows, RowsAfter, Shown
-from dgmark.decode.proposals import Proposer
+from dgmark.decode.open_rows import OpenRows, Rows, RowsAfter
+from dgmark.decode.proposals import Candidates, Proposer
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.rules import DecodeSide
 from dgmark.decode.selection import (
@@ -247,19 +247,17 @@ class _Loop:
             The commits; the rows that are still open, with new candidates; and those that go on with the next block.
         """
         # 1. Edit what the block has so far.
-        edited, unsettled, now = self._edit(now)
+        unsettled, now = self._edit(now)
         # 2. Choose among the candidates, (rows, window).
         choice = self._choice(now, count) if self.round_trip is None else self._surviving(self.round_trip, now, count)
-        candidates = now.candidates
-        shown = Shown(edited, candidates.tokens, candidates.rewards, candidates.matched, candidates.had_choice)
         # 3. Commit, and run the forward of the next step on the rows that stay open.
         if self.lookahead is None:
-            chosen = choice.places(candidates.scores, self.in_block(now.rows.masked))
-            after, shown, _ = self.committed(now, chosen, unsettled).read(shown)
+            chosen = choice.places(now.candidates.scores, self.in_block(now.rows.masked))
+            after, candidates, _ = self.committed(now, chosen, unsettled).read(now.candidates)
             still_open = self.read_ahead(after, after.open) if len(after.open) else now.at(after.open)
         else:
-            after, shown, still_open = self.lookahead.step(now, choice, unsettled, shown)
-        return self._commits(after, shown), still_open, after.rows.at(after.closed)
+            after, candidates, still_open = self.lookahead.step(now, choice, unsettled)
+        return self._commits(after, candidates), still_open, after.rows.at(after.closed)
 
     def committed(self, now: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None) -> RowsAfter:
         """The rows once the candidates at these places are committed.
@@ -290,17 +288,16 @@ class _Loop:
             logits = self.session.step(rows.ids, rows.session_row, self.columns.start, self.columns.stop)
         return self._read(logits, rows)
 
-    def _edit(self, now: OpenRows) -> tuple[Tensor, Tensor, OpenRows]:
+    def _edit(self, now: OpenRows) -> tuple[Tensor, OpenRows]:
         """Replace committed tokens of the block, where a candidate has confidence enough and no match is lost by it.
 
         Returns:
-            The places that were edited; which rows may edit more when their block is full; and the rows after the
-            edits.
+            Which rows may edit more when their block is full; and the rows after the edits.
         """
         threshold, rows, tokens = self.config.edit_threshold, now.rows, now.candidates.tokens
-        masked, committed = self.in_block(rows.masked), rows.ids[:, self.columns]
         if threshold is None:
-            return torch.zeros_like(masked), torch.zeros_like(rows.row, dtype=torch.bool), now
+            return torch.zeros_like(rows.row, dtype=torch.bool), now
+        masked, committed = self.in_block(rows.masked), rows.ids[:, self.columns]
         edits = self._with_candidate(rows.masked) & ~masked & (tokens != committed)
         edits &= now.candidates.rewards > threshold
         window = self.proposer.window(rows.ids, rows.row, self.block.low, masked.shape[1])
@@ -310,7 +307,8 @@ class _Loop:
         full = ~masked.any(1)
         steps = rows.editing_steps + full
         unsettled = ~full | (edits.any(1) & (steps < MOST_EDITING_STEPS))
-        return edits, unsettled, replace(now, rows=replace(rows, ids=ids, editing_steps=steps))
+        rows = replace(rows, ids=ids, editing_steps=steps)
+        return unsettled, replace(now, rows=rows, candidates=now.candidates._replace(edited=edits))
 
     def _complete(self, ids: Tensor, masked: Tensor, unfinished: Tensor) -> Bool[Tensor, " n"]:
         """Whether each canvas is complete and not to be edited, or has an end token with nothing masked before it."""
@@ -379,21 +377,21 @@ class _Loop:
         self._draw_again(now, which, logits, places, refused)
         return True
 
-    def _commits(self, after: RowsAfter, shown: Shown) -> Commits:
-        """What the host read of a step: the rows after it, and what was shown of all its candidates."""
-        at = index, place = (after.chosen | shown.edited).nonzero(as_tuple=True)
+    def _commits(self, after: RowsAfter, candidates: Candidates) -> Commits:
+        """What the host read of a step: the rows after it, and all its candidates."""
+        at = index, place = (after.chosen | candidates.edited).nonzero(as_tuple=True)
         number = after.rows.number
-        keyed = self.side.had_choice(shown.had_choice, after.left, self.config)
+        keyed = self.side.had_choice(candidates.had_choice, after.left, self.config)
         commits = Commits(
             step=self.steps,
             block=self.block.number,
             row=number[index],
             place=self.block.low + place,
-            token=shown.tokens[at],
-            reward=shown.rewards[at],
-            matched=shown.matched[at],
-            edited=shown.edited[at],
-            had_choice=torch.where(self.marked[number][:, None], keyed, shown.had_choice)[at],
+            token=candidates.tokens[at],
+            reward=candidates.rewards[at],
+            matched=candidates.matched[at],
+            edited=candidates.edited[at],
+            had_choice=torch.where(self.marked[number][:, None], keyed, candidates.had_choice)[at],
             finished=number[after.complete],
             forwards=self.forwards,
         )

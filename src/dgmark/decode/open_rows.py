@@ -9,7 +9,6 @@ host, which reads it once a step (`RowsAfter.read`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -111,24 +110,6 @@ class OpenRows:
         return torch.stack([forward[canvas] for forward, canvas in (self.logits[row] for row in which.tolist())])
 
 
-class Shown(NamedTuple):
-    """What a step shows of all places of the block, committed or not.
-
-    Attributes:
-        edited: the places that were edited.
-        tokens: the candidates.
-        rewards: their rewards, by the model alone.
-        matched: whether each matches.
-        had_choice: whether the draw of each had a choice.
-    """
-
-    edited: Bool[Tensor, "rows window"]
-    tokens: Int[Tensor, "rows window"]
-    rewards: Float[Tensor, "rows window"]
-    matched: Bool[Tensor, "rows window"]
-    had_choice: Bool[Tensor, "rows window"]
-
-
 @dataclass(frozen=True)
 class RowsAfter:
     """Rows after the commits of a step. All but `rows` is on the device until it is read.
@@ -147,13 +128,13 @@ class RowsAfter:
     complete: Bool[Tensor, " rows"]
     left: Int[Tensor, " rows"]
 
-    def read(self, shown: Shown, *others: Tensor) -> "tuple[RowsAfter, Shown, list[Tensor]]":
-        """The same on the host, with what a step shows and other tensors of the device, with one wait for all."""
+    def read(self, candidates: Candidates, *others: Tensor) -> "tuple[RowsAfter, Candidates, list[Tensor]]":
+        """The same on the host, with the candidates of the step and other tensors, with one wait for all."""
         chosen, unfinished, complete, left, *read = on_host(
-            self.chosen, self.unfinished, self.complete, self.left, *shown, *others
+            self.chosen, self.unfinished, self.complete, self.left, *candidates, *others
         )
         after = RowsAfter(replace(self.rows, left=left), chosen, unfinished, complete, left)
-        return after, Shown(*read[: len(shown)]), read[len(shown) :]
+        return after, Candidates(*read[: len(candidates)]), read[len(candidates) :]
 
     @property
     def open(self) -> Int[Tensor, " open"]:

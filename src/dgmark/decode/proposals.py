@@ -334,8 +334,7 @@ def _rewards(logits: Tensor, permitted: Tensor, tokens: Tensor, uniforms: Tensor
 # --- the candidates of a decode ---
 
 
-@dataclass
-class Candidates:
+class Candidates(NamedTuple):
     """Proposals at a window of several canvases.
 
     Attributes:
@@ -344,6 +343,7 @@ class Candidates:
         scores: the rewards by which places are ordered (`Proposals`).
         matched: whether each candidate matches: its group, or more of its new pairs than not; always without a mark.
         had_choice: whether the draw of each had a choice (`Proposals`).
+        edited: which of them replace a committed token; none before a step has made its edits.
     """
 
     tokens: Int[Tensor, "canvases window"]
@@ -351,22 +351,19 @@ class Candidates:
     scores: Float[Tensor, "canvases window"]
     matched: Bool[Tensor, "canvases window"]
     had_choice: Bool[Tensor, "canvases window"]
-
-    def _each(self, change: Callable[..., Tensor], *others: "Candidates") -> "Candidates":
-        fields = zip(*(vars(one).values() for one in (self, *others)), strict=True)
-        return Candidates(*(change(*field) for field in fields))
+    edited: Bool[Tensor, "canvases window"]
 
     def at(self, rows: Tensor) -> "Candidates":
         """The candidates of some canvases."""
-        return self._each(lambda mine: mine[rows])
+        return Candidates(*(mine[rows] for mine in self))
 
     def where(self, places: Bool[Tensor, "canvases window"], new: "Candidates") -> "Candidates":
         """These candidates, with the new ones at some places."""
-        return self._each(lambda mine, other: torch.where(places, other, mine), new)
+        return Candidates(*(torch.where(places, other, mine) for mine, other in zip(self, new, strict=True)))
 
     def put(self, rows: Tensor, new: "Candidates") -> None:
         """Replace the candidates of some canvases."""
-        for mine, other in zip(vars(self).values(), vars(new).values(), strict=True):
+        for mine, other in zip(self, new, strict=True):
             mine[rows] = other
 
 
@@ -472,7 +469,8 @@ class Proposer:
             rewards = scores = -order.expand_as(masked) * masked
         net_bits = None if proposals.net_bits is None else places.spread(proposals.net_bits)
         choice = places.spread(self._choice(step, drawn_from, proposals))
-        return Candidates(tokens, rewards, scores, self._side.matched(tokens, window, net_bits), choice)
+        matched = self._side.matched(tokens, window, net_bits)
+        return Candidates(tokens, rewards, scores, matched, choice, torch.zeros_like(masked))
 
     def _choice(self, step: Step, drawn_from: Tensor, proposals: Proposals) -> Bool[Tensor, " k"]:
         """Whether each candidate had a choice: by its draw, or, where the watermark changed the logits, before that."""
