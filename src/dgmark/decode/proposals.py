@@ -250,48 +250,25 @@ def propose(
     if tempered and not config.greedy:
         logits = permitted = weights.log()
     # 2. the candidates, once keyed bits have moved mass between tokens
-    picked = _pick(weights, uniforms[:, 0], config, noise, noisy, keyed)
-    # 3. what they are worth
-    rewards = _rewards(logits, permitted, picked.tokens, uniforms[:, 1], config)
-    scores = rewards if picked.gains is None else _scores(rewards, picked.gains, config)
-    return Proposals(picked.tokens, rewards, scores, picked.net_bits, picked.had_choice)
+    mass = weights.sum(-1)
+    moved = None if keyed is None else keyed.apply(weights)
+    tokens = weights.argmax(-1) if config.greedy else _drawn(weights, uniforms[:, 0], noise, noisy)
+    weight = weights.gather(-1, tokens[:, None])[:, 0]
+    # 3. what they are worth, and whether each had a choice: by its probability before any keyed bit
+    rewards = _rewards(logits, permitted, tokens, uniforms[:, 1], config)
+    if moved is None:
+        return Proposals(tokens, rewards, rewards, had_choice=weight < (1 - MIN_SHARE) * mass)
+    gains, net_bits = moved.of(tokens)
+    had_choice = weight / gains < (1 - MIN_SHARE) * mass
+    if config.greedy:
+        had_choice &= moved.have_bits(tokens)
+    return Proposals(tokens, rewards, _scores(rewards, gains, config), net_bits, had_choice)
 
 
 def sampled_weights(permitted: Float[Tensor, "k vocab"], config: DecodeConfig) -> Float[Tensor, "k vocab"]:
     """The tempered, filtered distribution of these logits, not renormalised; at temperature 0 the model's own."""
     weights = torch.softmax(permitted / (config.temperature or 1.0), -1)
     return weights if config.greedy else filter_weights(weights, config.top_k, config.top_p)
-
-
-class _Picked(NamedTuple):
-    """The candidates of k places, and what keyed bits did to each; None where draws were plain."""
-
-    tokens: Int[Tensor, " k"]
-    had_choice: Bool[Tensor, " k"]
-    gains: Float[Tensor, " k"] | None
-    net_bits: Int[Tensor, " k"] | None
-
-
-def _pick(
-    weights: Float[Tensor, "k vocab"],
-    uniforms: Float[Tensor, " k"],
-    config: DecodeConfig,
-    noise: Float[Tensor, "k vocab"] | None,
-    noisy: Bool[Tensor, " k"] | None,
-    keyed: KeyedDraw | None,
-) -> _Picked:
-    """Move mass by keyed bits, in place, and draw a candidate for each place, or take the likeliest."""
-    mass = weights.sum(-1)
-    moved = None if keyed is None else keyed.apply(weights)
-    tokens = weights.argmax(-1) if config.greedy else _drawn(weights, uniforms, noise, noisy)
-    weight = weights.gather(-1, tokens[:, None])[:, 0]
-    if moved is None:
-        return _Picked(tokens, weight < (1 - MIN_SHARE) * mass, None, None)
-    gains, net_bits = moved.of(tokens)
-    had_choice = weight / gains < (1 - MIN_SHARE) * mass  # of the probability before any keyed bit
-    if config.greedy:
-        had_choice &= moved.have_bits(tokens)
-    return _Picked(tokens, had_choice, gains, net_bits)
 
 
 def _drawn(weights: Tensor, uniforms: Tensor, noise: Tensor | None, noisy: Tensor | None) -> Tensor:
