@@ -21,7 +21,7 @@ from torch import Tensor
 
 from dgmark.decode.canvas import Canvas, Commits, Response, collect
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.lookahead import Lookahead
+from dgmark.decode.lookahead import step_with_lookahead
 from dgmark.decode.open_rows import OpenRows, Rows, RowsAfter
 from dgmark.decode.proposals import Candidates, Proposer
 from dgmark.decode.round_trip import RoundTrip
@@ -148,7 +148,6 @@ class _Loop:
         self.marked = marked.cpu()
         # in unmarked rows every candidate matches: a lookahead has nothing to compare
         self.widths = torch.where(marked, config.lookahead, 1)
-        self.lookahead = Lookahead(config, self) if config.lookahead > 1 else None
         self.steps = self.forwards = 0
 
     def run(self, dropped: Collection[int] = ()) -> Iterator[Commits]:
@@ -251,12 +250,12 @@ class _Loop:
         # 2. Choose among the candidates, (rows, window).
         choice = self._choice(now, count) if self.round_trip is None else self._surviving(self.round_trip, now, count)
         # 3. Commit, and run the forward of the next step on the rows that stay open.
-        if self.lookahead is None:
+        if self.config.lookahead == 1:
             chosen = choice.places(now.candidates.scores, self.in_block(now.rows.masked))
             after, candidates, _ = self.committed(now, chosen, unsettled).read(now.candidates)
             still_open = self.read_ahead(after, after.open) if len(after.open) else now.at(after.open)
         else:
-            after, candidates, still_open = self.lookahead.step(now, choice, unsettled)
+            after, candidates, still_open = step_with_lookahead(self.config, self, now, choice, unsettled)
         return self._commits(after, candidates), still_open, after.rows.at(after.closed)
 
     def committed(self, now: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None) -> RowsAfter:
