@@ -33,7 +33,7 @@ from dgmark.models.gguf import gguf_tokenizer
 from dgmark.models.load import device_named, dtype_named
 from dgmark.models.output_pieces import has_pieces, logits_in_pieces
 from dgmark.models.token_nats import token_nats
-from dgmark.models.weights import load_network
+from dgmark.models.weights import Placement, load_network
 
 BUILTIN_JUDGE = "builtin"
 
@@ -98,15 +98,14 @@ class LanguageModel:
         if context is not None:
             context = whole("context", context)
         target = device_named(device)
-        wanted = dtype_named(dtype, target)
+        placement = Placement(target, dtype_named(dtype, target), device_map)
         checkpoint, self.tokenizer = _find(name_or_path, revision, tokenizer)
         self.folder = checkpoint.folder
-        placement: dict[str, Any] = {"device": target, "dtype": wanted, "device_map": device_map}
         if self.folder.is_file():
-            self.network = load_causal_gguf(checkpoint, **placement)
+            self.network = load_causal_gguf(checkpoint, placement)
             self.opening = _opening_of_gguf(read_header(self.folder))
         else:
-            self.network = load_network(checkpoint, _ARCHITECTURE, **placement)
+            self.network = load_network(checkpoint, _ARCHITECTURE, placement)
             self.opening = _opening(checkpoint, self.tokenizer)
         self.context_length = _context_length(self.network.config, context, self.name)
         self.vocab_size = int(self.network.config.get_text_config().vocab_size)
