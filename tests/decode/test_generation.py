@@ -47,10 +47,6 @@ def test_a_prompt_that_cannot_be_continued_is_refused(prompt: Any, error: type[E
 # ---- rows and batches ----
 
 
-def test_no_prompts_give_no_texts() -> None:
-    assert generate(TOY, [], key=None, **SHORT) == []
-
-
 def test_a_prompt_of_ids_gives_the_response_of_its_text() -> None:
     (from_ids,) = generate(TOY, [[3, 4]], key=None, **SHORT)
     (from_text,) = generate(TOY, ["w1 w2"], key=None, **SHORT)

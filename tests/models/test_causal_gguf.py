@@ -116,7 +116,7 @@ def test_surprisals_are_those_of_the_same_weights_in_safetensors(tmp_path: Path,
     assert model.surprisals(TEXTS[:1])[0][1].std() > 0.5  # so that the weights matter
 
 
-@pytest.mark.parametrize("kind", ["Q4_0", "Q5_1", "Q8_0", "F16", "BF16"])
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_1", "Q8_0", "F16", "BF16"])
 def test_quantized_weights_are_those_that_the_file_stands_for(tmp_path: Path, kind: str) -> None:
     type_ = GGMLQuantizationType[kind]
     network = write(tmp_path / "model.gguf", kind=type_)
