@@ -241,20 +241,15 @@ def quotas(masked: int, block_count: int, config: DecodeConfig) -> list[int]:
     # the prompt may shift the blocks, so that there is one block more than there are steps
     steps = masked if config.steps is None else max(config.steps // block_count, 1)
     if config.schedule == "llada":
-        counts = [masked // steps + (step < masked % steps) for step in range(steps)] if steps else []
+        counts = [masked // steps + (step < masked % steps) for step in range(steps)]
     else:
-        counts = _dream(masked, steps)
+        times = [1 + (_DREAM_EPSILON - 1) * step / steps for step in range(steps)]
+        counts, left = [], masked
+        for time, following in pairwise(times):
+            counts.append(int(left * (1 - following / time)))
+            left -= counts[-1]
+        counts.append(left)
     return [count for count in counts if count]
-
-
-def _dream(masked: int, steps: int) -> list[int]:
-    times = [1 + (_DREAM_EPSILON - 1) * step / steps for step in range(steps + 1)] if steps else []
-    counts, left = [], masked
-    for step in range(steps):
-        count = int(left * (1 - times[step + 1] / times[step])) if step < steps - 1 else left
-        counts.append(count)
-        left -= count
-    return counts
 
 
 def confident_places(
