@@ -8,21 +8,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser
 
 # Called after each step with the number of tokens that the step committed.
 Progress = Callable[[int], None]
-
-
-def check_progress(progress: object) -> None:
-    """Refuse what cannot be called after a step.
-
-    Raises:
-        SettingsError: it is not callable, and not None.
-    """
-    if progress is not None and not callable(progress):
-        raise SettingsError(f"progress is a function of a number of tokens, not a {type(progress).__name__}")
 
 
 @dataclass(frozen=True)

@@ -253,17 +253,8 @@ def with_defaults_of_rule(
         return make(**{**key.rule.settings, **settings})
     except SettingsError:
         if key.rule.settings:
-            check_settings(key, make(**settings))
+            decode_side([key]).check_for(key, make(**settings))
         raise
-
-
-def check_settings(key: WatermarkKey, config: DecodeConfig) -> None:
-    """Refuse settings that a key's rule has no use for, or under which it leaves no mark.
-
-    Raises:
-        SettingsError: there are some; it names the field.
-    """
-    decode_side([key]).check_for(key, config)
 
 
 def check_marking(model: Denoiser, key: WatermarkKey | None, config: DecodeConfig) -> None:
@@ -276,7 +267,7 @@ def check_marking(model: Denoiser, key: WatermarkKey | None, config: DecodeConfi
     check_key(key, or_none=True)
     if key is not None:
         key.check_model(model)
-        check_settings(key, config)
+        decode_side([key]).check_for(key, config)
 
 
 def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = False) -> list[int]:
