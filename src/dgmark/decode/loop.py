@@ -140,7 +140,7 @@ class _Loop:
         self.model, self.canvas, self.config, self.side, self.round_trip = model, canvas, config, side, round_trip
         self.plan = blocks_to_fill(canvas, config.block_length, traits.block_origin)
         self.session = open_session(model, config.cache, canvas.padding)
-        self.proposer = Proposer(model, traits, canvas, config, side, seeds)
+        self.proposer = Proposer(model, canvas, config, side, seeds)
         self.watch = LogitsWatch(traits.name, model.vocab_size, self.proposer.forbidden, config.temperature)
         self.ends = torch.tensor(model.end_ids if canvas.stops else (), dtype=torch.long).to(device)
         every = torch.arange(len(canvas.ids), device=device)
@@ -278,7 +278,7 @@ class _Loop:
         left = in_block.sum(1)
         unfinished = (left > 0) | unsettled
         complete = self._complete(ids, masked, unfinished)
-        return RowsAfter(replace(rows, ids=ids, masked=masked), chosen, unfinished, complete, left)
+        return RowsAfter(replace(rows, ids=ids, masked=masked, left=left), chosen, unfinished, complete)
 
     def read_ahead(self, after: RowsAfter, which: Int[Tensor, " n"]) -> OpenRows:
         """Some of the rows after a step, by their places here, with the candidates of a forward on their canvases."""
@@ -380,7 +380,7 @@ class _Loop:
         """What the host read of a step: the rows after it, and all its candidates."""
         at = index, place = (after.chosen | candidates.edited).nonzero(as_tuple=True)
         number = after.rows.number
-        keyed = self.side.had_choice(candidates.had_choice, after.left, self.config)
+        keyed = self.side.had_choice(candidates.had_choice, after.rows.left, self.config)
         commits = Commits(
             step=self.steps,
             block=self.block.number,

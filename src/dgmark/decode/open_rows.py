@@ -112,28 +112,26 @@ class OpenRows:
 
 @dataclass(frozen=True)
 class RowsAfter:
-    """Rows after the commits of a step. All but `rows` is on the device until it is read.
+    """Rows after the commits of a step. Until it is read, all but `rows` is on the device, and so is their `left`.
 
     Attributes:
-        rows: the rows; how many places are left is not known to them until it is read.
+        rows: the rows.
         chosen: the places of the block that were committed.
         unfinished: whether something is left to do in the block.
         complete: whether the row is complete.
-        left: how many places of the block are not committed.
     """
 
     rows: Rows
     chosen: Bool[Tensor, "rows window"]
     unfinished: Bool[Tensor, " rows"]
     complete: Bool[Tensor, " rows"]
-    left: Int[Tensor, " rows"]
 
     def read(self, candidates: Candidates, *others: Tensor) -> "tuple[RowsAfter, Candidates, list[Tensor]]":
         """The same on the host, with the candidates of the step and other tensors, with one wait for all."""
         chosen, unfinished, complete, left, *read = on_host(
-            self.chosen, self.unfinished, self.complete, self.left, *candidates, *others
+            self.chosen, self.unfinished, self.complete, self.rows.left, *candidates, *others
         )
-        after = RowsAfter(replace(self.rows, left=left), chosen, unfinished, complete, left)
+        after = RowsAfter(replace(self.rows, left=left), chosen, unfinished, complete)
         return after, Candidates(*read[: len(candidates)]), read[len(candidates) :]
 
     @property
@@ -148,5 +146,4 @@ class RowsAfter:
 
     def at(self, which: Int[Tensor, " some"]) -> "RowsAfter":
         """Some of these rows, by their places here, once they are read."""
-        flags = (self.chosen, self.unfinished, self.complete, self.left)
-        return RowsAfter(self.rows.at(which), *(flag[which] for flag in flags))
+        return RowsAfter(self.rows.at(which), self.chosen[which], self.unfinished[which], self.complete[which])

@@ -22,7 +22,7 @@ from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.rules import DecodeSide
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError, each, without_errors
 from dgmark.models.chat import chat_prompt
-from dgmark.models.denoiser import Denoiser, Traits, check_model, traits_of
+from dgmark.models.denoiser import Denoiser, check_model, traits_of
 from dgmark.watermark.key import WatermarkKey, check_key
 
 
@@ -78,7 +78,6 @@ class Prepared:
 
     Attributes:
         model: the model.
-        traits: its traits.
         config: the decoding settings.
         requests: the rows to decode.
         canvases: the canvas of each request by its number; one row, on the CPU.
@@ -90,7 +89,6 @@ class Prepared:
     """
 
     model: Denoiser
-    traits: Traits
     config: DecodeConfig
     requests: tuple[Request, ...]
     canvases: Mapping[int, Canvas] = field(repr=False)
@@ -157,7 +155,6 @@ class Prepared:
         traits = traits_of(model)
         return cls(
             model=model,
-            traits=traits,
             config=config,
             requests=tuple(requests),
             canvases={row: one for row, one in enumerate(encoded) if not isinstance(one, DgmarkError)},
@@ -189,7 +186,7 @@ class Prepared:
         accepted = [row for row in rows if row not in self.refused]
         for batch in batches_of([self.kind(row) for row in accepted]):
             members = [accepted[number] for number in batch]
-            keys, device = [self.requests[row].key for row in members], self.traits.device
+            keys, device = [self.requests[row].key for row in members], traits_of(self.model).device
             side = side_of_rows(keys, device)
             canvas = Canvas.joined([self.canvases[row] for row in members], self.model.mask_id)
             yield Batch(members, canvas.to(device), side, [self.requests[row].seed for row in members])

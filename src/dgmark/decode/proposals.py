@@ -19,7 +19,7 @@ from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.draws import Draws
 from dgmark.decode.rules import DecodeSide, Places, Step, Window
-from dgmark.models.denoiser import Denoiser, Traits
+from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.host import waits
 
 # of the tokens of a place, at most so many have keyed bits: the most likely ones, of at least this probability
@@ -365,10 +365,9 @@ class Proposer:
     """Makes the candidates of one decode.
 
     Args:
-        model: the denoiser; only its ids and its vocabulary are read.
+        model: the denoiser; only its ids, its vocabulary and its traits are read.
         canvas: the canvas to decode.
         config: decoding settings.
-        traits: those of the model.
         side: what the watermark does to a step.
         seeds: one for each row.
     """
@@ -376,7 +375,6 @@ class Proposer:
     def __init__(
         self,
         model: Denoiser,
-        traits: Traits,
         canvas: Canvas,
         config: DecodeConfig,
         side: DecodeSide,
@@ -385,7 +383,7 @@ class Proposer:
         device = canvas.ids.device
         self._config, self._side = config, side
         self._changes_logits = type(side).logits is not DecodeSide.logits
-        self._tempered = traits.confidence_source == "sampling"
+        self._tempered = traits_of(model).confidence_source == "sampling"
         self._draws = Draws(seeds, canvas.positions)
         kept = config.noise == "fixed" and not config.greedy
         self._kept = _KeptNoise(self._draws, model.vocab_size) if kept else None
