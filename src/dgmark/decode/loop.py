@@ -169,17 +169,12 @@ class _Loop:
                 if dropped:
                     open_rows = open_rows.at(open_rows.rows.but(sorted(dropped)))
             self.watch.raise_faults()
-            rows = self._rows_of_next_block(closed, len(rows), dropped)
+            begun, rows = len(rows), Rows.joined(closed)
+            rows = rows.at(rows.but(sorted(dropped)))
             if not len(rows):
                 return
-
-    def _rows_of_next_block(self, closed: Sequence[Rows], begun: int, dropped: Collection[int]) -> Rows:
-        """The rows that go on, of those that the steps of a block of `begun` rows closed."""
-        rows = Rows.joined(closed)
-        rows = rows.at(rows.but(sorted(dropped)))
-        if len(rows) and len(rows) < begun:
-            self.session.keep(rows.session_row)
-        return rows
+            if len(rows) < begun:
+                self.session.keep(rows.session_row)
 
     # --- places of the block ---
 

@@ -14,7 +14,7 @@ from dgmark.arguments.checks import flag, shown
 from dgmark.arguments.contents import content_of
 from dgmark.decode.canvas import Canvas, Commits
 from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.keyed_side import decode_side, kind_of, side_of_rows
+from dgmark.decode.keyed_side import decode_side, side_of_rows
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.own_check import TextChecker
 from dgmark.decode.requests import Prompt, Request
@@ -31,7 +31,7 @@ class BatchKind(NamedTuple):
 
     Attributes:
         layout: what all rows of a batch share.
-        mark: what those with a mark share besides (`KeyedSide.kind`); None for a row without a mark.
+        mark: what those with a mark share besides (the rule, and its `KeyedSide.kind`); None for a row without a mark.
     """
 
     layout: Hashable
@@ -211,10 +211,10 @@ class Prepared:
             raise ModelFault(fault.problem, [batch.rows[row] for row in fault.rows]) from None
 
     def kind(self, row: int) -> BatchKind:
-        """What decides which rows a row is decoded together with: its layout, and its mark."""
+        """What decides which rows a row is decoded together with: its layout, and its rule with what that asks for."""
         key, canvas = self.requests[row].key, self.canvases[row]
         layout = (None if self.pad else canvas.start, canvas.layout)
-        return BatchKind(layout, None if key is None else kind_of(key))
+        return BatchKind(layout, None if key is None else (key.spec.rule, decode_side([key]).kind(key)))
 
 
 def config_of(model: Denoiser, keys: Iterable[WatermarkKey | None], settings: Settings) -> DecodeConfig:

@@ -141,7 +141,10 @@ class LanguageModel:
         digest = hashlib.sha256(b"dgmark/language-model/v2\0" + self.tokenizer.fingerprint.encode())
         digest.update(json.dumps([*self.opening, *self._before, self.context_length]).encode())
         if self.folder.is_file():
-            digest.update(_statements(read_header(self.folder)) + _sample_of(self.folder))
+            # but for the tokens, which are those of the tokenizer
+            fields = read_header(self.folder).fields
+            stated = {name: value for name, value in fields.items() if not isinstance(value, list)}
+            digest.update(json.dumps(stated, sort_keys=True).encode() + _sample_of(self.folder))
         else:
             digest.update((self.folder / "config.json").read_bytes())
             for path in sorted(self.folder.glob("*.safetensors")):
@@ -231,12 +234,6 @@ def _sample_of(path: Path) -> bytes:
             file.seek(max(0, size - _PIECE_BYTES) * number // (_PIECES - 1))
             pieces.append(file.read(_PIECE_BYTES))
     return b"".join(pieces)
-
-
-def _statements(header: GgufHeader) -> bytes:
-    """What a GGUF file states, but for its tokens, which are those of the tokenizer."""
-    stated = {name: value for name, value in header.fields.items() if not isinstance(value, list)}
-    return json.dumps(stated, sort_keys=True).encode()
 
 
 def _find(
