@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from dgmark.decode import Canvas, DecodeConfig, NoMark, OneKeySide, Response, decode
+from dgmark.decode import Canvas, DecodeConfig, NoMark, Response, decode
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.selection import MOST_EDITING_STEPS
-from dgmark.errors import SettingsError
 from dgmark.models.load import load_model
 from dgmark.models.toy import ToyDenoiser
 from support import tiny_checkpoints as tiny
@@ -22,14 +21,11 @@ PROMPTS = torch.tensor([[2, 7, 5]])
 ENDLESS = ToyDenoiser(end_ids=())
 
 
-def config_of(edit: float | None, **settings: Any) -> DecodeConfig:
-    return DecodeConfig(LENGTH, BLOCK, edit_threshold=edit, **settings)
-
-
 def test_a_block_is_edited_until_nothing_changes_or_sixteen_times() -> None:
     def forwards(model: ToyDenoiser, threshold: float | None) -> int:
         canvas = Canvas.after(PROMPTS, LENGTH, MASK)
-        return sum(step.forwards for step in decode_steps(model, canvas, config_of(threshold), NoMark(), [0]))
+        config = DecodeConfig(LENGTH, BLOCK, edit_threshold=threshold)
+        return sum(step.forwards for step in decode_steps(model, canvas, config, NoMark(), [0]))
 
     assert forwards(ENDLESS, None) == LENGTH
     assert forwards(ENDLESS, 0.0) == LENGTH + LENGTH // BLOCK * MOST_EDITING_STEPS
@@ -51,11 +47,3 @@ def test_with_the_exact_cache_of_llada_2_the_text_is_that_without_it(tmp_path: P
     assert len(plain.trace.position) > len({*plain.trace.position}) + 10  # edits
     assert text(cache=cache, edit_threshold=0.0).token_ids == plain.token_ids
     assert text(cache=cache).token_ids != plain.token_ids
-
-
-def test_what_does_not_go_with_edits_is_refused() -> None:
-    with pytest.raises(SettingsError, match="edits compare confidences: with an edit threshold, use strategy conf"):
-        config_of(0.5, strategy="entropy")
-    side = OneKeySide(bound_key("edits", ENDLESS, rule="bigram"), 1, "cpu")
-    with pytest.raises(SettingsError, match="edit_threshold needs matches that an edit may not lose"):
-        decode(ENDLESS, PROMPTS, config_of(0.5), side, [0])
