@@ -391,8 +391,7 @@ def test_a_check_of_texts_is_two_columns_more(kind: str) -> None:
     long: dict[str, Any] = {"length": 32, "block_length": 8, "id_column": "id", "prefix": "m_"}
     write = GenerateColumns(TOY, TOY_KEY, "text", check=True, **long)
     prompts: list[Any] = ["w1 w2", None, "w4 w5", "w6"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MarkWarning)
+    with warnings.catch_warnings(action="ignore", category=MarkWarning):
         made = write(KINDS[kind](prompts, IDS))
     detector = Detector(TOY_KEY, tokenizer=TOY.tokenizer)
     texts = values_of(made, "m_text")
