@@ -8,7 +8,7 @@ no key and no logits.
 import codecs
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 from jaxtyping import Bool, Int
@@ -64,8 +64,8 @@ class RoundTrip:
         self._mask = mask_id
         self._ends = frozenset(end_ids)
         self._boundaries = self._ends | tokenizer.special_ids | {mask_id}
-        self._pieces = _Pieces(tokenizer)
         self._remembered = lru_cache(_MAX_REMEMBERED)(self._window_survives)
+        self._spelled = cache(self._bytes_of)
 
     @classmethod
     @lru_cache(maxsize=8)
@@ -141,7 +141,7 @@ class RoundTrip:
         """Whether this token at this place of the block survives with the committed tokens beside it."""
         ids, at = around.ids, around.at + place
         low, high, last = at, at + 1, len(ids)
-        while low and ids[low - 1] not in self._boundaries and (at - low < _REACH or self._pieces.continues(ids[low])):
+        while low and ids[low - 1] not in self._boundaries and (at - low < _REACH or self._continues(ids[low])):
             low -= 1
         while high < last and high - at <= _REACH and ids[high] not in self._boundaries:
             high += 1
@@ -162,9 +162,9 @@ class RoundTrip:
     def _inner_part_survives(self, window: tuple[int, ...], place: int, open_before: bool, open_after: bool) -> bool:
         """The same without parts of characters at open edges; True if the candidate is among these."""
         low, high = 0, len(window)
-        while open_before and low < high and self._pieces.continues(window[low]):
+        while open_before and low < high and self._continues(window[low]):
             low += 1
-        while open_after and low < high and self._pieces.incomplete(window[low:high]):
+        while open_after and low < high and self._incomplete(window[low:high]):
             high -= 1
         if not low <= place < high:
             return True
@@ -182,30 +182,18 @@ class RoundTrip:
         ids = list(window)
         return self._tokenizer.encode(self._tokenizer.decode(ids) + _NEVER_MERGED)[: len(ids)] == ids
 
-
-class _Pieces:
-    """What the spelling of tokens tells: whether a character began in the token before, or goes on after."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._backend = tokenizer.backend
-        self._spelled: dict[int, bytes] = {}
-
-    def continues(self, token: int) -> bool:
+    def _continues(self, token: int) -> bool:
         """Whether the token begins inside a character."""
-        return 0x80 <= (self._of(token) or b"\0")[0] < 0xC0
+        return 0x80 <= (self._spelled(token) or b"\0")[0] < 0xC0
 
-    def incomplete(self, tokens: Iterable[int]) -> bool:
+    def _incomplete(self, tokens: Iterable[int]) -> bool:
         """Whether these tokens end inside a character."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        decoder.decode(b"".join(map(self._of, tokens)))
+        decoder.decode(b"".join(map(self._spelled, tokens)))
         return bool(decoder.getstate()[0])
 
-    def _of(self, token: int) -> bytes:
-        """The bytes of a token."""
-        if token not in self._spelled:
-            spelling = str(self._backend.id_to_token(token))
-            if all(letter in BYTE_OF_LETTER for letter in spelling):
-                self._spelled[token] = bytes(BYTE_OF_LETTER[letter] for letter in spelling)
-            else:
-                self._spelled[token] = spelling.encode()
-        return self._spelled[token]
+    def _bytes_of(self, token: int) -> bytes:
+        spelling = str(self._tokenizer.backend.id_to_token(token))
+        if all(letter in BYTE_OF_LETTER for letter in spelling):
+            return bytes(BYTE_OF_LETTER[letter] for letter in spelling)
+        return spelling.encode()
