@@ -125,8 +125,9 @@ def _config(header: GgufHeader) -> dict[str, Any]:
             f"{header.path} holds a model of the architecture {name!r}; of GGUF files these language models are read: "
             f"{', '.join(_MODEL_TYPES)}. For others {INSTEAD}"
         )
-    fields = {key.removeprefix(f"{name}."): value for key, value in header.fields.items()}
-    if (parts := fields.get("split.count", 1)) > 1:
+    prefix = f"{name}."
+    fields = {key.removeprefix(prefix): value for key, value in header.fields.items() if key.startswith(prefix)}
+    if (parts := header.fields.get("split.count", 1)) > 1:
         raise CheckpointFormat(
             f"{header.path} is one of {parts} parts: join them with `llama-gguf-split --merge`, and give the whole file"
         )
@@ -135,8 +136,7 @@ def _config(header: GgufHeader) -> dict[str, Any]:
     if config["num_hidden_layers"] > len(header.shapes):  # before they are built
         raise CheckpointFormat(f"{header.path} states more blocks than it has tensors: fetch it again")
     known = {stated for stated, _ in sizes.values()} | _READ | _WITHOUT_EFFECT
-    own = {key.removeprefix(f"{name}.") for key in header.fields if key.startswith(f"{name}.")}
-    others = [key for key in sorted(own - known) if fields[key] not in _NEUTRAL]
+    others = [key for key in sorted(fields.keys() - known) if fields[key] not in _NEUTRAL]
     if fields.get("attention.causal", True) is not True:
         others.append("attention.causal")
     heads = config["num_attention_heads"]
