@@ -205,7 +205,7 @@ class _Loop:
         count = self._candidates_of(rows)
         candidates = self.proposer(logits, rows.ids, places, rows.row, self.block.low, count=count)
         self.watch.check(self.steps, self.block.low, rows.row, places, logits, candidates.tokens)
-        return OpenRows(rows, candidates, [(logits, canvas) for canvas in range(len(rows))])
+        return OpenRows(rows, candidates, logits, torch.arange(len(rows)))
 
     def _draw_again(
         self,

@@ -91,23 +91,25 @@ class OpenRows:
     Attributes:
         rows: these rows.
         candidates: from the forward on their canvases.
-        logits: for each row that forward's logits, and the canvas among those that it ran on; for drawing again.
+        logits: those of that forward, for drawing again.
+        canvas: the canvas of each row among those that the forward ran on, on the host.
     """
 
     rows: Rows
     candidates: Candidates
-    logits: list[tuple[Tensor, int]]
+    logits: Float[Tensor, "canvases window vocab"]
+    canvas: Int[Tensor, " rows"]
 
     def at(self, which: Int[Tensor, " some"]) -> "OpenRows":
         """Some of these rows, by their places here, on the host."""
         if is_every(which, len(self.rows)):
             return self
-        logits = [self.logits[place] for place in which.tolist()]
-        return OpenRows(self.rows.at(which), self.candidates.at(on_device(which, self.rows.ids.device)), logits)
+        candidates = self.candidates.at(on_device(which, self.rows.ids.device))
+        return OpenRows(self.rows.at(which), candidates, self.logits, self.canvas[which])
 
     def logits_of(self, which: Int[Tensor, " n"]) -> Float[Tensor, "n window vocab"]:
         """The logits of some of these rows, by their places here, on the host."""
-        return torch.stack([forward[canvas] for forward, canvas in (self.logits[row] for row in which.tolist())])
+        return self.logits[on_device(self.canvas[which], self.logits.device)]
 
 
 @dataclass(frozen=True)
