@@ -10,8 +10,7 @@ region, which is cut into blocks; and the places of the block. A lookahead tries
 (`lookahead.py`).
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -157,9 +156,7 @@ class _Loop:
             self.block = _Block(number, low, high, int(self.canvas.masked[low:high].sum()))
             counts = iter(quotas(self.block.open, len(self.plan), self.config))
             rows, closed = rows.begin(self.block.open), []
-            with _faults_of(rows):
-                logits = self.session.begin(rows.ids, self.columns.start, self.columns.stop)
-            open_rows = self._read(logits, rows)
+            open_rows = self._read(rows, self.session.begin, rows.ids)
             while len(open_rows.rows):
                 commits, open_rows, full = self._step(open_rows, next(counts, 1))
                 if len(commits.finished):
@@ -196,11 +193,19 @@ class _Loop:
 
     # --- candidates ---
 
-    def _read(self, logits: Tensor, rows: Rows) -> OpenRows:
-        """These canvases with the candidates of a new forward, whose logits are checked."""
+    def _read(self, rows: Rows, forward: Callable[..., Tensor], *canvases: Tensor) -> OpenRows:
+        """These rows with the candidates of a new forward, a method of the session, whose logits are checked.
+
+        Raises:
+            ModelFault: the forward fails, or gives something else; it names rows of the batch.
+        """
         places = self._with_candidate(rows.masked)
-        with _faults_of(rows):
+        try:
+            logits = forward(*canvases, self.columns.start, self.columns.stop)
             check_logits(self.model, logits, rows.ids, places.shape[1])
+        except ModelFault as fault:  # a forward counts canvases, of which a row may have several
+            numbers = rows.number.tolist()
+            raise ModelFault(fault.problem, sorted({numbers[canvas] for canvas in fault.rows})) from None
         self.forwards += len(rows)
         count = self._candidates_of(rows)
         candidates = self.proposer(logits, rows.ids, places, rows.row, self.block.low, count=count)
@@ -278,9 +283,7 @@ class _Loop:
     def read_ahead(self, after: RowsAfter, which: Int[Tensor, " n"]) -> OpenRows:
         """Some of the rows after a step, by their places here, with the candidates of a forward on their canvases."""
         rows = after.rows.at(which)
-        with _faults_of(rows):
-            logits = self.session.step(rows.ids, rows.session_row, self.columns.start, self.columns.stop)
-        return self._read(logits, rows)
+        return self._read(rows, self.session.step, rows.ids, rows.session_row)
 
     def _edit(self, now: OpenRows) -> tuple[Tensor, OpenRows]:
         """Replace committed tokens of the block, where a candidate has confidence enough and no match is lost by it.
@@ -391,17 +394,3 @@ class _Loop:
         )
         self.steps, self.forwards = self.steps + 1, 0
         return commits
-
-
-@contextmanager
-def _faults_of(rows: Rows) -> Iterator[None]:
-    """Give the faults of a forward the numbers of the rows: a forward counts canvases, of which a row may have several.
-
-    Raises:
-        ModelFault: there was one.
-    """
-    try:
-        yield
-    except ModelFault as fault:
-        numbers = rows.number.tolist()
-        raise ModelFault(fault.problem, sorted({numbers[canvas] for canvas in fault.rows})) from None
