@@ -140,11 +140,10 @@ def _fill_given_holes(model: Denoiser, texts: Any, asked: AskedRows, strict: boo
         request, response = made
         return _infilling(model, request, request.prompt, response.token_ids, response.trace, config, asked.checker)
 
-    found: list[Infilling | DgmarkError] = []
-    for rows in prepared.chunks():
-        responses = responses_of(prepared, rows, asked.progress, strict=strict)
-        of_rows = zip([requests[row] for row in rows], responses, strict=True)
-        found += each(infilling, [one if isinstance(one, DgmarkError) else (request, one) for request, one in of_rows])
+    chunks = prepared.chunks()
+    responses = [one for rows in chunks for one in responses_of(prepared, rows, asked.progress, strict=strict)]
+    of_rows = zip(requests, responses, strict=True)
+    found = each(infilling, [one if isinstance(one, DgmarkError) else (request, one) for request, one in of_rows])
     return without_errors(found) if strict else found
 
 
