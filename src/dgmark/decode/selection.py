@@ -121,7 +121,7 @@ def alternatives(
     scores: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
     choice: Choice,
-    most: int | None = None,
+    most: int,
 ) -> tuple[Bool[Tensor, "batch k block"], Bool[Tensor, "batch k"]]:
     """The sets of positions among which a lookahead chooses (paper, "Top-k one-step lookahead").
 
@@ -133,10 +133,10 @@ def alternatives(
         scores: the rewards r_j, times what keyed bits changed.
         masked: positions not yet committed.
         choice: how to choose among them.
-        most: the largest width; None to look it up.
+        most: the largest width k.
 
     Returns:
-        The sets, best first, and whether each exists: a row may have fewer than k, which is the largest width.
+        The sets, best first, and whether each exists: a row may have fewer than k.
     """
     preferred, quota, width, confident, readable = choice
     order = order_of(scores, masked, preferred, confident, readable)
@@ -147,9 +147,8 @@ def alternatives(
     # the last position is replaced by its own kind only
     end = torch.where(last < matches, matches, torch.where(last < others, others, members))
     count = torch.minimum(end - last, width)
-    k = int(width.max()) if most is None else most
-    place = last[:, None] + torch.arange(k, device=scores.device)
-    exists = torch.arange(k, device=scores.device) < count[:, None]
+    numbers = torch.arange(most, device=scores.device)
+    place, exists = last[:, None] + numbers, numbers < count[:, None]
     rank = torch.arange(scores.shape[-1], device=scores.device)
     taken = (rank < last[:, None, None]) | (rank == place[:, :, None])
     sets = torch.zeros_like(taken).scatter(-1, order[:, None].expand_as(taken), taken)
