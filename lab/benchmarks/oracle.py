@@ -28,7 +28,7 @@ from dgmark.decode.requests import requests_of
 from dgmark.decode.rules import Places
 from dgmark.decode.selection import blocks_to_fill
 from dgmark.detection.weighted_coins import WeightedCoins
-from dgmark.models.denoiser import open_session
+from dgmark.models.denoiser import open_session, traits_of
 from dgmark.models.loaded import LoadedModel
 from dgmark.rows.jsonl import read_good_rows
 from shared import arguments, print_header, print_row
@@ -106,10 +106,10 @@ def _draws(model: LoadedModel, row: dict[str, Any], key: WatermarkKey) -> Iterat
     prepared = Prepared.of(model, requests, settings_of(None, row["settings"]), chat=row["chat"])
     (batch,) = prepared.batches([0])
     canvas, config, trace = batch.canvas, prepared.config, row["trace"]
-    proposer = Proposer(model, prepared.traits, canvas, config, batch.side, [row["seed"]])
+    proposer = Proposer(model, canvas, config, batch.side, [row["seed"]])
     session, ids, rows = open_session(model, config.cache), canvas.ids.clone(), torch.tensor([0])
     commits = list(zip(trace["position"], trace["token_id"], trace["reward"], strict=True))
-    for low, high in blocks_to_fill(canvas, config.block_length, prepared.traits.block_origin):
+    for low, high in blocks_to_fill(canvas, config.block_length, traits_of(model).block_origin):
         columns = canvas.start + low, canvas.start + high
         logits = session.begin(ids, *columns)
         for place, token, reward in commits[low:high]:

@@ -76,6 +76,7 @@ CONTEXT_IS_512 = field(CONTEXT, 4, struct.pack("<I", 512))
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (damaged(b"GGUF\x03", b"GGML\x03"), "it does not begin with GGUF"),
         (damaged(b"GGUF\x03", b"GGUF\x04"), "version 4 is not 2 or 3"),
         (damaged(b"GGUF\x03\0\0\0", b"GGUF\0\0\0\x03"), "little-endian"),
         (damaged(b"general.architecture\x08", b"general.architecture\x63"), "not a whole GGUF file"),

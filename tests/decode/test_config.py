@@ -39,11 +39,14 @@ def test_settings_that_have_no_meaning_for_pairs_or_leave_no_mark_are_refused(
         assert len(decode(TOY, PROMPTS, config, rule, SEEDS)) == len(SEEDS)
 
 
-@pytest.mark.parametrize("settings", [{"alpha": 0.0}, {"alpha": 1.0}, {"bias": 0.5}], ids=str)
-def test_keyed_draws_do_not_go_with_a_watermark_without_bits(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("settings", [{"alpha": 0.0}, {"alpha": 1.0}, {"bias": 0.5}, {"edit_threshold": 0.5}], ids=str)
+def test_keyed_draws_and_edits_do_not_go_with_a_watermark_without_bits(settings: dict[str, Any]) -> None:
     side = OneKeySide(bound_key("config", TOY, rule="bigram"), len(SEEDS), "cpu")
     decode(TOY, PROMPTS, DecodeConfig(LENGTH, BLOCK), side, SEEDS)
-    with pytest.raises(SettingsError, match="belongs to keyed draws, and this watermark has options of its own"):
+    reason = "belongs to keyed draws, and this watermark has options of its own"
+    if "edit_threshold" in settings:
+        reason = "edit_threshold needs matches that an edit may not lose"
+    with pytest.raises(SettingsError, match=reason):
         decode(TOY, PROMPTS, DecodeConfig(LENGTH, BLOCK, **settings), side, SEEDS)
 
 

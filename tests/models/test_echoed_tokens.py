@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from dgmark.models.echoed_tokens import _BYTE_SIGNS, placed
+from dgmark.checkpoint.byte_bpe import BYTE_OF_LETTER
+from dgmark.models.echoed_tokens import placed
 from support.cases import cases
 
 # an emoji, Chinese, a combining mark and a tab, in tokens as a byte-level tokenizer makes them
@@ -32,8 +33,8 @@ def vllm(pieces: list[bytes]) -> Iterator[str]:
 
 
 def raw(piece: bytes) -> str:
-    signs = {byte: sign for sign, byte in _BYTE_SIGNS.items()}
-    return "".join(signs[byte] for byte in piece)
+    letters = {byte: letter for letter, byte in BYTE_OF_LETTER.items()}
+    return "".join(letters[byte] for byte in piece)
 
 
 def escaped(piece: bytes) -> str:

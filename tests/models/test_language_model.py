@@ -1,6 +1,5 @@
 """Surprisals of the built-in language model against one forward a token, windows, and what is refused."""
 
-import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -64,12 +63,6 @@ def test_the_fingerprint_follows_what_a_text_is_read_behind_and_the_context(mode
     bare = LanguageModel(device="cpu", dtype="fp32")
     bare.tokenizer = replace(bare.tokenizer, end_ids=())
     assert len({one.fingerprint for one in (model, short, opened, bare)}) == 4
-
-
-def test_another_process_loads_the_model_again(model: LanguageModel) -> None:
-    again = pickle.loads(pickle.dumps(model))
-    assert again.network is not model.network
-    np.testing.assert_array_equal(again.surprisals([TEXT])[0][1], model.surprisals([TEXT])[0][1])
 
 
 def test_a_text_is_weighed_by_a_model(model: LanguageModel) -> None:

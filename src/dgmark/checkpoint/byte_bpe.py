@@ -28,6 +28,12 @@ _WORDS = {
     **dict.fromkeys(("gpt-2", "smollm"), _GPT2),
 }
 
+# the letters that bytes are spelled in (GPT-2's): some stand for themselves, the others follow from U+0100 on
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+BYTE_OF_LETTER = {chr(byte): byte for byte in _PRINTABLE} | {
+    chr(0x100 + number): byte for number, byte in enumerate(byte for byte in range(256) if byte not in _PRINTABLE)
+}
+
 _CLASSES = ("DreamTokenizer", "Qwen2Tokenizer")
 _MODEL_TYPES = ("dream", "qwen2")
 

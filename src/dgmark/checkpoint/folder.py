@@ -102,7 +102,7 @@ def find_checkpoint(
         ) from None
     if revision is not None and not isinstance(revision, str):
         raise SettingsError(f"a revision is the name of a branch, tag or commit, not {shown(revision)}")
-    builtin = is_builtin(name_or_path)
+    builtin = isinstance(name_or_path, str) and name_or_path in BUILTINS
     if builtin and revision is not None:
         raise SettingsError(
             f"the built-in {name} has no revisions: leave the revision ({revision}) out, or name the model by a hub id"
@@ -149,11 +149,6 @@ def find_gguf(name_or_path: str | os.PathLike[str], revision: str | None = None)
             f"cannot be fetched ({first_line(error)}). On a machine with network access, run: "
             f"hf download {hub_id} {file}{at}"
         ) from error
-
-
-def is_builtin(name_or_path: object) -> bool:
-    """Whether this names a built-in model; a `Path` does not."""
-    return isinstance(name_or_path, str) and name_or_path in BUILTINS
 
 
 def is_hub_id(name: str) -> bool:

@@ -206,14 +206,14 @@ def wrap(backend: tokenizers.Tokenizer, name: str) -> Tokenizer:
     if getattr(backend.model, "dropout", None):
         backend.model.dropout = None
     special = {token_id for token_id, token in backend.get_added_tokens_decoder().items() if token.special}
-    known = {token: backend.token_to_id(token) for token in END_TOKENS}
+    ends = {backend.token_to_id(token) for token in END_TOKENS}
     vocabulary = sorted((token_id, token) for token, token_id in backend.get_vocab(with_added_tokens=True).items())
     return Tokenizer(
         name=name,
         backend=backend,
         vocab_size=vocabulary[-1][0] + 1,
         special_ids=frozenset(special),
-        end_ids=tuple(sorted(i for i in known.values() if i is not None and i in special)),
+        end_ids=tuple(sorted(special & ends)),
         fingerprint=_tokenizer_fingerprint(backend, vocabulary),
     )
 

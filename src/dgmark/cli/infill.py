@@ -77,9 +77,9 @@ def infill(
     with needed_extra("generate", "infilling"):
         from dgmark.decode.config import DecodeConfig
         from dgmark.decode.holes import holes_in
-        from dgmark.decode.infilling import INFILLING_SCHEMA, config_of_remasking, shared_fields
+        from dgmark.decode.infilling import INFILLING_SCHEMA, config_of_remasking, settings_beside_holes
         from dgmark.decode.infilling import infill as infill_texts
-        from dgmark.decode.written import MarkTally
+        from dgmark.decode.written import MarkTally, shared_fields
         from dgmark.models.load import load_model
     task_of = partial(_task, split=holes_in if share is None else None, subkey=subkey)
     tasks = tasks_of(rows, task_of, seed=seed, purpose="text to fill")
@@ -99,11 +99,10 @@ def infill(
         made = infill_texts(model, sources, seed=seeds, check=check, errors="return", progress=progress, **options)
         return rows_of(batch, made, row_of)
 
-    if share is None:
-        must_agree = shared_fields(model, key, DecodeConfig.of(model, **settings))
-    else:
-        chosen = {"share": share, "keep": keep, "target": target}
-        must_agree = shared_fields(model, key, config_of_remasking(model, settings)) | chosen
+    config = DecodeConfig.of(model, **settings) if share is None else config_of_remasking(model, settings)
+    must_agree = shared_fields(model, key, settings_beside_holes(config.to_dict()))
+    if share is not None:
+        must_agree |= {"share": share, "keep": keep, "target": target}
     source = "text or seed" if subkey is None else "text, seed or sub-key"
     output = RowOutput(INFILLING_SCHEMA, out, must_agree, source=source, as_json=as_json)
     make_rows(tasks, work, output, batch_size=8 if share is None else 1)

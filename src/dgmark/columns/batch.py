@@ -11,16 +11,7 @@ import numpy as np
 
 from dgmark.arguments.checks import is_of, shown
 from dgmark.arguments.column_names import Fields, check_added, check_named
-from dgmark.arguments.contents import (
-    Content,
-    as_text,
-    check_texts,
-    content_of,
-    id_of_row,
-    is_column,
-    is_from,
-    is_missing,
-)
+from dgmark.arguments.contents import Content, check_texts, content_of, id_of_row, is_column, is_from, is_missing
 from dgmark.columns.row_schema import numpy_column, pandas_column, polars_type, prefixed
 from dgmark.errors import DgmarkError, InputError, SettingsError, each
 from dgmark.rows.parquet_target import arrow_type
@@ -121,15 +112,6 @@ def ids_of_column(batch: Any, name: str) -> list[str | DgmarkError]:
         else:
             found.append(one)
     return found
-
-
-def names_of_column(batch: Any, name: str) -> list[str | None]:
-    """The texts of a column of names; None in the place of what is not a text.
-
-    Raises:
-        InputError: the batch has no such column.
-    """
-    return [as_text(value) for value in column_of(batch, name)]
 
 
 def with_errors_of(others: Sequence[Any], values: Sequence[Any]) -> list[Any]:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from dgmark.arguments.checks import flag, instance
+from dgmark.arguments.contents import as_text
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.columns.batch import (
     check_results_fit,
+    column_of,
     contents_of_column,
     ids_of_column,
-    names_of_column,
     with_errors_of,
     with_results,
 )
@@ -154,8 +155,8 @@ class DetectColumns:
         contents = contents_of_column(batch, self.column)
         if self.id_column is not None:
             contents = with_errors_of(ids_of_column(batch, self.id_column), contents)
-        names = [None] * len(contents) if self.key_column is None else names_of_column(batch, self.key_column)
-        rows = with_errors_of(contents, list(zip(contents, names, strict=True)))
+        named = [None] * len(contents) if self.key_column is None else column_of(batch, self.key_column)
+        rows = with_errors_of(contents, list(zip(contents, map(as_text, named), strict=True)))
         results = together(partial(detect_rows, self.scorer), rows)
         return with_results(batch, results, DETECT_FIELDS, self.prefix, left_out=() if self.payload else ("subkey",))
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from dgmark.arguments.checks import flag, instance
 from dgmark.arguments.column_names import Fields
-from dgmark.arguments.contents import Content
+from dgmark.arguments.contents import Content, as_text
 from dgmark.columns.batch import (
     check_results_fit,
+    column_of,
     contents_of_column,
     ids_of_column,
-    names_of_column,
     with_errors_of,
     with_results,
 )
@@ -152,14 +152,14 @@ class GenerateColumns:
         check_results_fit(batch, self.fields, self.prefix)
         prompts, ids = contents_of_column(batch, self.column), ids_of_column(batch, self.id_column)
         rows = with_errors_of(ids, prompts)
-        keys: list[Any] = [self.key] * len(rows) if self.key_column is None else self._keys_of(batch, self.key_column)
+        if self.key_column is None:
+            keys: list[Any] = [self.key] * len(rows)
+        else:
+            keys = each(lambda name: key_named(self.keys, as_text(name)), column_of(batch, self.key_column))
         rows = with_errors_of(keys, rows)
         asked = with_errors_of(rows, list(zip(rows, ids, keys, strict=True)))
         rows = each(_values, together(self._written, asked))
         return with_results(batch, rows, self.fields, self.prefix)
-
-    def _keys_of(self, batch: Any, column: str) -> list[WatermarkKey | DgmarkError]:
-        return each(lambda name: key_named(self.keys, name), names_of_column(batch, column))
 
     def _written(self, rows: "list[tuple[Content, str, WatermarkKey | None]]") -> "list[Generation | DgmarkError]":
         with needed_extra("generate", "generating"):

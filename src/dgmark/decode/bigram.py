@@ -121,13 +121,12 @@ class BigramSide(KeyedSide):
     def check(cls, config: DecodeConfig) -> None:
         """Refuse settings under which draws are plain, and those of an order by matches."""
         if not (cls.alpha(config) or config.bias):
-            without = (
-                "so rule bigram leaves no mark: give a bias, {} above 0, or a key of rule position, which marks by "
+            setting, effect = ("temperature", "draws nothing") if config.greedy else ("alpha", "makes draws plain")
+            raise SettingsError(
+                f"0 {effect}, so rule bigram leaves no mark: give a bias, a higher {setting}, or a key of rule "
+                "position, which marks by the order alone",
+                field=setting,
             )
-            without += "the order alone"
-            if config.greedy:
-                raise SettingsError(f"0 draws nothing, {without.format('a temperature')}", field="temperature")
-            raise SettingsError(f"0 makes draws plain, {without.format('an alpha')}", field="alpha")
         check_unordered(config)
 
     def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:

@@ -8,21 +8,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
-from dgmark.errors import SettingsError
 from dgmark.models.denoiser import Denoiser
 
 # Called after each step with the number of tokens that the step committed.
 Progress = Callable[[int], None]
-
-
-def check_progress(progress: object) -> None:
-    """Refuse what cannot be called after a step.
-
-    Raises:
-        SettingsError: it is not callable, and not None.
-    """
-    if progress is not None and not callable(progress):
-        raise SettingsError(f"progress is a function of a number of tokens, not a {type(progress).__name__}")
 
 
 @dataclass(frozen=True)
@@ -125,6 +114,12 @@ class Trace:
     reward: list[float] = field(default_factory=list)
     matched: list[bool] = field(default_factory=list)
     had_choice: list[bool] = field(default_factory=list)
+
+    def extend(self, later: "Trace", after: int = 0) -> None:
+        """Add later commits, whose steps are counted from `after`."""
+        self.step.extend(step + after for step in later.step)
+        for name in ("position", "token_id", "reward", "matched", "had_choice"):
+            getattr(self, name).extend(getattr(later, name))
 
     def choices(self, stop: int | None = None) -> int:
         """How many tokens, of those before the position `stop`, had a choice; of edited ones, the last edit counts."""
@@ -241,20 +236,14 @@ class BatchEvents:
         """One event for each row of a step, which is added to the row's trace."""
         rows = commits.row.tolist()
         position = self._positions[commits.place]
-        given = (position, commits.token, commits.reward, commits.matched, commits.edited, commits.had_choice)
+        given = (position, commits.token, commits.reward, commits.matched, commits.had_choice, commits.edited)
         columns = [one.tolist() for one in given]
         for row in dict.fromkeys(rows):
             mine = [index for index, other in enumerate(rows) if other == row]
-            positions, tokens, rewards, matched, edited, choice = (
+            positions, tokens, rewards, matched, choice, edited = (
                 [column[index] for index in mine] for column in columns
             )
-            trace = self._traces[row]
-            trace.step.extend([commits.step] * len(mine))
-            trace.position.extend(positions)
-            trace.token_id.extend(tokens)
-            trace.reward.extend(rewards)
-            trace.matched.extend(matched)
-            trace.had_choice.extend(choice)
+            self._traces[row].extend(Trace([commits.step] * len(mine), positions, tokens, rewards, matched, choice))
             yield Committed(self._numbers[row], commits.step, positions, tokens, rewards, matched, edited)
 
 

@@ -17,10 +17,11 @@ from dgmark.decode.remasking import Remasker, Remasking
 from dgmark.decode.requests import AskedRows, Request, RowArguments, prompts_or_errors
 from dgmark.decode.written import MarkTally, Written, written_fields
 from dgmark.errors import DgmarkError, InputError, SettingsError, each, without_errors
-from dgmark.models.denoiser import Denoiser, check_model, traits_of
+from dgmark.models.denoiser import Denoiser, check_model
 from dgmark.watermark.key import WatermarkKey, check_key
 
 INFILLING_SCHEMA = 1
+_SET_BY_HOLES = ("length", "steps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +115,7 @@ def infill(
     """
     check_model(model)
     strict = not returns_errors(errors)
-    for name in ("length", "steps"):
+    for name in _SET_BY_HOLES:
         if arguments.get(name) is not None:
             raise SettingsError(f"infilling takes no {name}, because the holes set the number of tokens: leave it out")
     asked = AskedRows.of(model, **arguments)
@@ -131,21 +132,18 @@ def infill(
 def _fill_given_holes(model: Denoiser, texts: Any, asked: AskedRows, strict: bool) -> list[Infilling | DgmarkError]:
     """Fill the holes of texts, those of one shape in batches."""
     requests = asked.requests(each(partial(holed_text, model), sequence_of(texts)))
-    config, encode = (
-        DecodeConfig.of(model, **_settings_of_holes(asked)),
-        partial(HoledText.canvas, mask_id=model.mask_id),
-    )
+    config = DecodeConfig.of(model, **settings_beside_holes(asked.settings))
+    encode = partial(HoledText.canvas, mask_id=model.mask_id)
     prepared = Prepared.of(model, requests, config, encode=encode, strict=strict)
 
     def infilling(made: tuple[Request, Response]) -> Infilling:
         request, response = made
         return _infilling(model, request, request.prompt, response.token_ids, response.trace, config, asked.checker)
 
-    found: list[Infilling | DgmarkError] = []
-    for rows in prepared.chunks():
-        responses = responses_of(prepared, rows, asked.progress, strict=strict)
-        of_rows = zip([requests[row] for row in rows], responses, strict=True)
-        found += each(infilling, [one if isinstance(one, DgmarkError) else (request, one) for request, one in of_rows])
+    chunks = prepared.chunks()
+    responses = [one for rows in chunks for one in responses_of(prepared, rows, asked.progress, strict=strict)]
+    of_rows = zip(requests, responses, strict=True)
+    found = each(infilling, [one if isinstance(one, DgmarkError) else (request, one) for request, one in of_rows])
     return without_errors(found) if strict else found
 
 
@@ -153,7 +151,8 @@ def _fill_chosen_words(
     model: Denoiser, texts: Any, choice: tuple[float, str | None, float | None], asked: AskedRows, strict: bool
 ) -> list[Infilling | DgmarkError]:
     """Mask and fill some words of each text, one text after the other, as each takes turns of its own."""
-    config, requests = config_of_remasking(model, _settings_of_holes(asked)), asked.requests(_whole(texts))
+    config = config_of_remasking(model, settings_beside_holes(asked.settings))
+    requests = asked.requests(_whole(texts))
     keys: list[Any] = [*asked.key] if isinstance(asked.key, list | tuple) else [asked.key] * len(requests)
     for one in keys:
         check_key(one, or_none=True)
@@ -169,9 +168,9 @@ def _fill_chosen_words(
     return [fill(row) for row in rows] if strict else each(fill, rows)
 
 
-def _settings_of_holes(asked: AskedRows) -> Settings:
+def settings_beside_holes(settings: Settings) -> Settings:
     """The settings but those that follow from the holes."""
-    return {name: one for name, one in asked.settings.items() if name not in ("length", "steps")}
+    return {name: value for name, value in settings.items() if name not in _SET_BY_HOLES}
 
 
 def _whole(texts: Any) -> list[str | DgmarkError]:
@@ -228,21 +227,6 @@ def config_of_remasking(model: Denoiser, settings: Mapping[str, Any]) -> DecodeC
     return DecodeConfig.of(model, **{**own, **settings})
 
 
-def shared_fields(model: Denoiser, key: WatermarkKey | None, config: DecodeConfig) -> dict[str, Any]:
-    """The fields that all infillings of one call share."""
-    return {
-        "model": traits_of(model).name,
-        "dtype": traits_of(model).number_format,
-        "key_fingerprint": None if key is None else key.fingerprint,
-        "settings": shared_settings(config),
-    }
-
-
-def shared_settings(config: DecodeConfig) -> dict[str, Any]:
-    """The decoding settings of infillings."""
-    return {name: value for name, value in config.to_dict().items() if name not in ("length", "steps")}
-
-
 def _infilling(
     model: Denoiser,
     request: Request,
@@ -265,5 +249,5 @@ def _infilling(
         remasking=remasking,
         choices=trace.choices(),
         check=None if checker is None else checker(request.key, filled.text, only),
-        **written_fields(model, request, shared_settings(config), trace),
+        **written_fields(model, request, settings_beside_holes(config.to_dict()), trace),
     )

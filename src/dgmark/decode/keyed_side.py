@@ -159,11 +159,6 @@ def decode_side(keys: Sequence[WatermarkKey]) -> type[KeyedSide]:
     return side
 
 
-def kind_of(key: WatermarkKey) -> tuple[str, Hashable]:
-    """What keys share whose rows are decoded in one batch: their rule, and what it asks for."""
-    return key.spec.rule, decode_side([key]).kind(key)
-
-
 def side_of_rows(
     keys: Sequence[WatermarkKey | None], device: torch.device | str, *, fixed_shapes: bool = False
 ) -> DecodeSide:

@@ -10,8 +10,7 @@ region, which is cut into blocks; and the places of the block. A lookahead tries
 (`lookahead.py`).
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -21,9 +20,9 @@ from torch import Tensor
 
 from dgmark.decode.canvas import Canvas, Commits, Response, collect
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.lookahead import Lookahead
-from dgmark.decode.open_rows import OpenRows, Rows, RowsAfter, Shown
-from dgmark.decode.proposals import Proposer
+from dgmark.decode.lookahead import step_with_lookahead
+from dgmark.decode.open_rows import OpenRows, Rows, RowsAfter
+from dgmark.decode.proposals import Candidates, Proposer
 from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.rules import DecodeSide
 from dgmark.decode.selection import (
@@ -140,7 +139,7 @@ class _Loop:
         self.model, self.canvas, self.config, self.side, self.round_trip = model, canvas, config, side, round_trip
         self.plan = blocks_to_fill(canvas, config.block_length, traits.block_origin)
         self.session = open_session(model, config.cache, canvas.padding)
-        self.proposer = Proposer(model, traits, canvas, config, side, seeds)
+        self.proposer = Proposer(model, canvas, config, side, seeds)
         self.watch = LogitsWatch(traits.name, model.vocab_size, self.proposer.forbidden, config.temperature)
         self.ends = torch.tensor(model.end_ids if canvas.stops else (), dtype=torch.long).to(device)
         every = torch.arange(len(canvas.ids), device=device)
@@ -148,7 +147,6 @@ class _Loop:
         self.marked = marked.cpu()
         # in unmarked rows every candidate matches: a lookahead has nothing to compare
         self.widths = torch.where(marked, config.lookahead, 1)
-        self.lookahead = Lookahead(config, self) if config.lookahead > 1 else None
         self.steps = self.forwards = 0
 
     def run(self, dropped: Collection[int] = ()) -> Iterator[Commits]:
@@ -158,9 +156,7 @@ class _Loop:
             self.block = _Block(number, low, high, int(self.canvas.masked[low:high].sum()))
             counts = iter(quotas(self.block.open, len(self.plan), self.config))
             rows, closed = rows.begin(self.block.open), []
-            with _faults_of(rows):
-                logits = self.session.begin(rows.ids, self.columns.start, self.columns.stop)
-            open_rows = self._read(logits, rows)
+            open_rows = self._read(rows, self.session.begin, rows.ids)
             while len(open_rows.rows):
                 commits, open_rows, full = self._step(open_rows, next(counts, 1))
                 if len(commits.finished):
@@ -170,17 +166,12 @@ class _Loop:
                 if dropped:
                     open_rows = open_rows.at(open_rows.rows.but(sorted(dropped)))
             self.watch.raise_faults()
-            rows = self._rows_of_next_block(closed, len(rows), dropped)
+            begun, rows = len(rows), Rows.joined(closed)
+            rows = rows.at(rows.but(sorted(dropped)))
             if not len(rows):
                 return
-
-    def _rows_of_next_block(self, closed: Sequence[Rows], begun: int, dropped: Collection[int]) -> Rows:
-        """The rows that go on, of those that the steps of a block of `begun` rows closed."""
-        rows = Rows.joined(closed)
-        rows = rows.at(rows.but(sorted(dropped)))
-        if len(rows) and len(rows) < begun:
-            self.session.keep(rows.session_row)
-        return rows
+            if len(rows) < begun:
+                self.session.keep(rows.session_row)
 
     # --- places of the block ---
 
@@ -202,16 +193,24 @@ class _Loop:
 
     # --- candidates ---
 
-    def _read(self, logits: Tensor, rows: Rows) -> OpenRows:
-        """These canvases with the candidates of a new forward, whose logits are checked."""
+    def _read(self, rows: Rows, forward: Callable[..., Tensor], *canvases: Tensor) -> OpenRows:
+        """These rows with the candidates of a new forward, a method of the session, whose logits are checked.
+
+        Raises:
+            ModelFault: the forward fails, or gives something else; it names rows of the batch.
+        """
         places = self._with_candidate(rows.masked)
-        with _faults_of(rows):
+        try:
+            logits = forward(*canvases, self.columns.start, self.columns.stop)
             check_logits(self.model, logits, rows.ids, places.shape[1])
+        except ModelFault as fault:  # a forward counts canvases, of which a row may have several
+            numbers = rows.number.tolist()
+            raise ModelFault(fault.problem, sorted({numbers[canvas] for canvas in fault.rows})) from None
         self.forwards += len(rows)
         count = self._candidates_of(rows)
         candidates = self.proposer(logits, rows.ids, places, rows.row, self.block.low, count=count)
         self.watch.check(self.steps, self.block.low, rows.row, places, logits, candidates.tokens)
-        return OpenRows(rows, candidates, [(logits, canvas) for canvas in range(len(rows))])
+        return OpenRows(rows, candidates, logits, torch.arange(len(rows)))
 
     def _draw_again(
         self,
@@ -247,19 +246,17 @@ class _Loop:
             The commits; the rows that are still open, with new candidates; and those that go on with the next block.
         """
         # 1. Edit what the block has so far.
-        edited, unsettled, now = self._edit(now)
+        unsettled, now = self._edit(now)
         # 2. Choose among the candidates, (rows, window).
         choice = self._choice(now, count) if self.round_trip is None else self._surviving(self.round_trip, now, count)
-        candidates = now.candidates
-        shown = Shown(edited, candidates.tokens, candidates.rewards, candidates.matched, candidates.had_choice)
         # 3. Commit, and run the forward of the next step on the rows that stay open.
-        if self.lookahead is None:
-            chosen = choice.places(candidates.scores, self.in_block(now.rows.masked))
-            after, shown, _ = self.committed(now, chosen, unsettled).read(shown)
+        if self.config.lookahead == 1:
+            chosen = choice.places(now.candidates.scores, self.in_block(now.rows.masked))
+            after, candidates, _ = self.committed(now, chosen, unsettled).read(now.candidates)
             still_open = self.read_ahead(after, after.open) if len(after.open) else now.at(after.open)
         else:
-            after, shown, still_open = self.lookahead.step(now, choice, unsettled, shown)
-        return self._commits(after, shown), still_open, after.rows.at(after.closed)
+            after, candidates, still_open = step_with_lookahead(self.config, self, now, choice, unsettled)
+        return self._commits(after, candidates), still_open, after.rows.at(after.closed)
 
     def committed(self, now: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None) -> RowsAfter:
         """The rows once the candidates at these places are committed.
@@ -281,26 +278,23 @@ class _Loop:
         left = in_block.sum(1)
         unfinished = (left > 0) | unsettled
         complete = self._complete(ids, masked, unfinished)
-        return RowsAfter(replace(rows, ids=ids, masked=masked), chosen, unfinished, complete, left)
+        return RowsAfter(replace(rows, ids=ids, masked=masked, left=left), chosen, unfinished, complete)
 
     def read_ahead(self, after: RowsAfter, which: Int[Tensor, " n"]) -> OpenRows:
         """Some of the rows after a step, by their places here, with the candidates of a forward on their canvases."""
         rows = after.rows.at(which)
-        with _faults_of(rows):
-            logits = self.session.step(rows.ids, rows.session_row, self.columns.start, self.columns.stop)
-        return self._read(logits, rows)
+        return self._read(rows, self.session.step, rows.ids, rows.session_row)
 
-    def _edit(self, now: OpenRows) -> tuple[Tensor, Tensor, OpenRows]:
+    def _edit(self, now: OpenRows) -> tuple[Tensor, OpenRows]:
         """Replace committed tokens of the block, where a candidate has confidence enough and no match is lost by it.
 
         Returns:
-            The places that were edited; which rows may edit more when their block is full; and the rows after the
-            edits.
+            Which rows may edit more when their block is full; and the rows after the edits.
         """
         threshold, rows, tokens = self.config.edit_threshold, now.rows, now.candidates.tokens
-        masked, committed = self.in_block(rows.masked), rows.ids[:, self.columns]
         if threshold is None:
-            return torch.zeros_like(masked), torch.zeros_like(rows.row, dtype=torch.bool), now
+            return torch.zeros_like(rows.row, dtype=torch.bool), now
+        masked, committed = self.in_block(rows.masked), rows.ids[:, self.columns]
         edits = self._with_candidate(rows.masked) & ~masked & (tokens != committed)
         edits &= now.candidates.rewards > threshold
         window = self.proposer.window(rows.ids, rows.row, self.block.low, masked.shape[1])
@@ -310,7 +304,8 @@ class _Loop:
         full = ~masked.any(1)
         steps = rows.editing_steps + full
         unsettled = ~full | (edits.any(1) & (steps < MOST_EDITING_STEPS))
-        return edits, unsettled, replace(now, rows=replace(rows, ids=ids, editing_steps=steps))
+        rows = replace(rows, ids=ids, editing_steps=steps)
+        return unsettled, replace(now, rows=rows, candidates=now.candidates._replace(edited=edits))
 
     def _complete(self, ids: Tensor, masked: Tensor, unfinished: Tensor) -> Bool[Tensor, " n"]:
         """Whether each canvas is complete and not to be edited, or has an end token with nothing masked before it."""
@@ -379,37 +374,23 @@ class _Loop:
         self._draw_again(now, which, logits, places, refused)
         return True
 
-    def _commits(self, after: RowsAfter, shown: Shown) -> Commits:
-        """What the host read of a step: the rows after it, and what was shown of all its candidates."""
-        at = index, place = (after.chosen | shown.edited).nonzero(as_tuple=True)
+    def _commits(self, after: RowsAfter, candidates: Candidates) -> Commits:
+        """What the host read of a step: the rows after it, and all its candidates."""
+        at = index, place = (after.chosen | candidates.edited).nonzero(as_tuple=True)
         number = after.rows.number
-        keyed = self.side.had_choice(shown.had_choice, after.left, self.config)
+        keyed = self.side.had_choice(candidates.had_choice, after.rows.left, self.config)
         commits = Commits(
             step=self.steps,
             block=self.block.number,
             row=number[index],
             place=self.block.low + place,
-            token=shown.tokens[at],
-            reward=shown.rewards[at],
-            matched=shown.matched[at],
-            edited=shown.edited[at],
-            had_choice=torch.where(self.marked[number][:, None], keyed, shown.had_choice)[at],
+            token=candidates.tokens[at],
+            reward=candidates.rewards[at],
+            matched=candidates.matched[at],
+            edited=candidates.edited[at],
+            had_choice=torch.where(self.marked[number][:, None], keyed, candidates.had_choice)[at],
             finished=number[after.complete],
             forwards=self.forwards,
         )
         self.steps, self.forwards = self.steps + 1, 0
         return commits
-
-
-@contextmanager
-def _faults_of(rows: Rows) -> Iterator[None]:
-    """Give the faults of a forward the numbers of the rows: a forward counts canvases, of which a row may have several.
-
-    Raises:
-        ModelFault: there was one.
-    """
-    try:
-        yield
-    except ModelFault as fault:
-        numbers = rows.number.tolist()
-        raise ModelFault(fault.problem, sorted({numbers[canvas] for canvas in fault.rows})) from None

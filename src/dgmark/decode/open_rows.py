@@ -9,7 +9,6 @@ host, which reads it once a step (`RowsAfter.read`).
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -92,68 +91,50 @@ class OpenRows:
     Attributes:
         rows: these rows.
         candidates: from the forward on their canvases.
-        logits: for each row that forward's logits, and the canvas among those that it ran on; for drawing again.
+        logits: those of that forward, for drawing again.
+        canvas: the canvas of each row among those that the forward ran on, on the host.
     """
 
     rows: Rows
     candidates: Candidates
-    logits: list[tuple[Tensor, int]]
+    logits: Float[Tensor, "canvases window vocab"]
+    canvas: Int[Tensor, " rows"]
 
     def at(self, which: Int[Tensor, " some"]) -> "OpenRows":
         """Some of these rows, by their places here, on the host."""
         if is_every(which, len(self.rows)):
             return self
-        logits = [self.logits[place] for place in which.tolist()]
-        return OpenRows(self.rows.at(which), self.candidates.at(on_device(which, self.rows.ids.device)), logits)
+        candidates = self.candidates.at(on_device(which, self.rows.ids.device))
+        return OpenRows(self.rows.at(which), candidates, self.logits, self.canvas[which])
 
     def logits_of(self, which: Int[Tensor, " n"]) -> Float[Tensor, "n window vocab"]:
         """The logits of some of these rows, by their places here, on the host."""
-        return torch.stack([forward[canvas] for forward, canvas in (self.logits[row] for row in which.tolist())])
-
-
-class Shown(NamedTuple):
-    """What a step shows of all places of the block, committed or not.
-
-    Attributes:
-        edited: the places that were edited.
-        tokens: the candidates.
-        rewards: their rewards, by the model alone.
-        matched: whether each matches.
-        had_choice: whether the draw of each had a choice.
-    """
-
-    edited: Bool[Tensor, "rows window"]
-    tokens: Int[Tensor, "rows window"]
-    rewards: Float[Tensor, "rows window"]
-    matched: Bool[Tensor, "rows window"]
-    had_choice: Bool[Tensor, "rows window"]
+        return self.logits[on_device(self.canvas[which], self.logits.device)]
 
 
 @dataclass(frozen=True)
 class RowsAfter:
-    """Rows after the commits of a step. All but `rows` is on the device until it is read.
+    """Rows after the commits of a step. Until it is read, all but `rows` is on the device, and so is their `left`.
 
     Attributes:
-        rows: the rows; how many places are left is not known to them until it is read.
+        rows: the rows.
         chosen: the places of the block that were committed.
         unfinished: whether something is left to do in the block.
         complete: whether the row is complete.
-        left: how many places of the block are not committed.
     """
 
     rows: Rows
     chosen: Bool[Tensor, "rows window"]
     unfinished: Bool[Tensor, " rows"]
     complete: Bool[Tensor, " rows"]
-    left: Int[Tensor, " rows"]
 
-    def read(self, shown: Shown, *others: Tensor) -> "tuple[RowsAfter, Shown, list[Tensor]]":
-        """The same on the host, with what a step shows and other tensors of the device, with one wait for all."""
+    def read(self, candidates: Candidates, *others: Tensor) -> "tuple[RowsAfter, Candidates, list[Tensor]]":
+        """The same on the host, with the candidates of the step and other tensors, with one wait for all."""
         chosen, unfinished, complete, left, *read = on_host(
-            self.chosen, self.unfinished, self.complete, self.left, *shown, *others
+            self.chosen, self.unfinished, self.complete, self.rows.left, *candidates, *others
         )
-        after = RowsAfter(replace(self.rows, left=left), chosen, unfinished, complete, left)
-        return after, Shown(*read[: len(shown)]), read[len(shown) :]
+        after = RowsAfter(replace(self.rows, left=left), chosen, unfinished, complete)
+        return after, Candidates(*read[: len(candidates)]), read[len(candidates) :]
 
     @property
     def open(self) -> Int[Tensor, " open"]:
@@ -167,5 +148,4 @@ class RowsAfter:
 
     def at(self, which: Int[Tensor, " some"]) -> "RowsAfter":
         """Some of these rows, by their places here, once they are read."""
-        flags = (self.chosen, self.unfinished, self.complete, self.left)
-        return RowsAfter(self.rows.at(which), *(flag[which] for flag in flags))
+        return RowsAfter(self.rows.at(which), self.chosen[which], self.unfinished[which], self.complete[which])

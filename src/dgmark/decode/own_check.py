@@ -6,13 +6,11 @@ row names. Knows texts and a key, and of a model its tokenizer.
 
 from dataclasses import dataclass, replace
 
-from dgmark.arguments.checks import flag
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.finding import Verdict
 from dgmark.detection.reader import Ranges
-from dgmark.models.denoiser import Denoiser, check_model
-from dgmark.watermark.key import WatermarkKey, check_has_key
+from dgmark.watermark.key import WatermarkKey
 
 
 @dataclass(frozen=True)
@@ -54,21 +52,3 @@ class TextChecker:
             self._detectors[whole] = Detector(whole, tokenizer=self._tokenizer)
         found = self._detectors[whole].detect(text, only=only)
         return Check(found.verdict, found.p_value, found.fpr)
-
-
-def checker_of(model: Denoiser, keys: object, check: object) -> TextChecker | None:
-    """The checker of texts of a model, if they are to be checked.
-
-    Args:
-        model: the model.
-        keys: the key of all texts, or a list with that of each.
-        check: whether they are.
-
-    Raises:
-        SettingsError: there is no key to check with, or `check` is neither true nor false.
-    """
-    check_model(model)
-    if not flag("check", check):
-        return None
-    check_has_key(keys)
-    return TextChecker(model.tokenizer)

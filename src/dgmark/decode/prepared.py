@@ -14,7 +14,7 @@ from dgmark.arguments.checks import flag, shown
 from dgmark.arguments.contents import content_of
 from dgmark.decode.canvas import Canvas, Commits
 from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.keyed_side import decode_side, kind_of, side_of_rows
+from dgmark.decode.keyed_side import decode_side, side_of_rows
 from dgmark.decode.loop import decode_steps
 from dgmark.decode.own_check import TextChecker
 from dgmark.decode.requests import Prompt, Request
@@ -22,7 +22,7 @@ from dgmark.decode.round_trip import RoundTrip
 from dgmark.decode.rules import DecodeSide
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError, each, without_errors
 from dgmark.models.chat import chat_prompt
-from dgmark.models.denoiser import Denoiser, Traits, check_model, traits_of
+from dgmark.models.denoiser import Denoiser, check_model, traits_of
 from dgmark.watermark.key import WatermarkKey, check_key
 
 
@@ -31,7 +31,7 @@ class BatchKind(NamedTuple):
 
     Attributes:
         layout: what all rows of a batch share.
-        mark: what those with a mark share besides (`KeyedSide.kind`); None for a row without a mark.
+        mark: what those with a mark share besides (the rule, and its `KeyedSide.kind`); None for a row without a mark.
     """
 
     layout: Hashable
@@ -78,7 +78,6 @@ class Prepared:
 
     Attributes:
         model: the model.
-        traits: its traits.
         config: the decoding settings.
         requests: the rows to decode.
         canvases: the canvas of each request by its number; one row, on the CPU.
@@ -90,7 +89,6 @@ class Prepared:
     """
 
     model: Denoiser
-    traits: Traits
     config: DecodeConfig
     requests: tuple[Request, ...]
     canvases: Mapping[int, Canvas] = field(repr=False)
@@ -157,7 +155,6 @@ class Prepared:
         traits = traits_of(model)
         return cls(
             model=model,
-            traits=traits,
             config=config,
             requests=tuple(requests),
             canvases={row: one for row, one in enumerate(encoded) if not isinstance(one, DgmarkError)},
@@ -189,7 +186,7 @@ class Prepared:
         accepted = [row for row in rows if row not in self.refused]
         for batch in batches_of([self.kind(row) for row in accepted]):
             members = [accepted[number] for number in batch]
-            keys, device = [self.requests[row].key for row in members], self.traits.device
+            keys, device = [self.requests[row].key for row in members], traits_of(self.model).device
             side = side_of_rows(keys, device)
             canvas = Canvas.joined([self.canvases[row] for row in members], self.model.mask_id)
             yield Batch(members, canvas.to(device), side, [self.requests[row].seed for row in members])
@@ -214,10 +211,10 @@ class Prepared:
             raise ModelFault(fault.problem, [batch.rows[row] for row in fault.rows]) from None
 
     def kind(self, row: int) -> BatchKind:
-        """What decides which rows a row is decoded together with: its layout, and its mark."""
+        """What decides which rows a row is decoded together with: its layout, and its rule with what that asks for."""
         key, canvas = self.requests[row].key, self.canvases[row]
         layout = (None if self.pad else canvas.start, canvas.layout)
-        return BatchKind(layout, None if key is None else kind_of(key))
+        return BatchKind(layout, None if key is None else (key.spec.rule, decode_side([key]).kind(key)))
 
 
 def config_of(model: Denoiser, keys: Iterable[WatermarkKey | None], settings: Settings) -> DecodeConfig:
@@ -253,17 +250,8 @@ def with_defaults_of_rule(
         return make(**{**key.rule.settings, **settings})
     except SettingsError:
         if key.rule.settings:
-            check_settings(key, make(**settings))
+            decode_side([key]).check_for(key, make(**settings))
         raise
-
-
-def check_settings(key: WatermarkKey, config: DecodeConfig) -> None:
-    """Refuse settings that a key's rule has no use for, or under which it leaves no mark.
-
-    Raises:
-        SettingsError: there are some; it names the field.
-    """
-    decode_side([key]).check_for(key, config)
 
 
 def check_marking(model: Denoiser, key: WatermarkKey | None, config: DecodeConfig) -> None:
@@ -276,7 +264,7 @@ def check_marking(model: Denoiser, key: WatermarkKey | None, config: DecodeConfi
     check_key(key, or_none=True)
     if key is not None:
         key.check_model(model)
-        check_settings(key, config)
+        decode_side([key]).check_for(key, config)
 
 
 def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = False) -> list[int]:

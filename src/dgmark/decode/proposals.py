@@ -19,7 +19,7 @@ from dgmark.decode.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.draws import Draws
 from dgmark.decode.rules import DecodeSide, Places, Step, Window
-from dgmark.models.denoiser import Denoiser, Traits
+from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.host import waits
 
 # of the tokens of a place, at most so many have keyed bits: the most likely ones, of at least this probability
@@ -250,48 +250,25 @@ def propose(
     if tempered and not config.greedy:
         logits = permitted = weights.log()
     # 2. the candidates, once keyed bits have moved mass between tokens
-    picked = _pick(weights, uniforms[:, 0], config, noise, noisy, keyed)
-    # 3. what they are worth
-    rewards = _rewards(logits, permitted, picked.tokens, uniforms[:, 1], config)
-    scores = rewards if picked.gains is None else _scores(rewards, picked.gains, config)
-    return Proposals(picked.tokens, rewards, scores, picked.net_bits, picked.had_choice)
+    mass = weights.sum(-1)
+    moved = None if keyed is None else keyed.apply(weights)
+    tokens = weights.argmax(-1) if config.greedy else _drawn(weights, uniforms[:, 0], noise, noisy)
+    weight = weights.gather(-1, tokens[:, None])[:, 0]
+    # 3. what they are worth, and whether each had a choice: by its probability before any keyed bit
+    rewards = _rewards(logits, permitted, tokens, uniforms[:, 1], config)
+    if moved is None:
+        return Proposals(tokens, rewards, rewards, had_choice=weight < (1 - MIN_SHARE) * mass)
+    gains, net_bits = moved.of(tokens)
+    had_choice = weight / gains < (1 - MIN_SHARE) * mass
+    if config.greedy:
+        had_choice &= moved.have_bits(tokens)
+    return Proposals(tokens, rewards, _scores(rewards, gains, config), net_bits, had_choice)
 
 
 def sampled_weights(permitted: Float[Tensor, "k vocab"], config: DecodeConfig) -> Float[Tensor, "k vocab"]:
     """The tempered, filtered distribution of these logits, not renormalised; at temperature 0 the model's own."""
     weights = torch.softmax(permitted / (config.temperature or 1.0), -1)
     return weights if config.greedy else filter_weights(weights, config.top_k, config.top_p)
-
-
-class _Picked(NamedTuple):
-    """The candidates of k places, and what keyed bits did to each; None where draws were plain."""
-
-    tokens: Int[Tensor, " k"]
-    had_choice: Bool[Tensor, " k"]
-    gains: Float[Tensor, " k"] | None
-    net_bits: Int[Tensor, " k"] | None
-
-
-def _pick(
-    weights: Float[Tensor, "k vocab"],
-    uniforms: Float[Tensor, " k"],
-    config: DecodeConfig,
-    noise: Float[Tensor, "k vocab"] | None,
-    noisy: Bool[Tensor, " k"] | None,
-    keyed: KeyedDraw | None,
-) -> _Picked:
-    """Move mass by keyed bits, in place, and draw a candidate for each place, or take the likeliest."""
-    mass = weights.sum(-1)
-    moved = None if keyed is None else keyed.apply(weights)
-    tokens = weights.argmax(-1) if config.greedy else _drawn(weights, uniforms, noise, noisy)
-    weight = weights.gather(-1, tokens[:, None])[:, 0]
-    if moved is None:
-        return _Picked(tokens, weight < (1 - MIN_SHARE) * mass, None, None)
-    gains, net_bits = moved.of(tokens)
-    had_choice = weight / gains < (1 - MIN_SHARE) * mass  # of the probability before any keyed bit
-    if config.greedy:
-        had_choice &= moved.have_bits(tokens)
-    return _Picked(tokens, had_choice, gains, net_bits)
 
 
 def _drawn(weights: Tensor, uniforms: Tensor, noise: Tensor | None, noisy: Tensor | None) -> Tensor:
@@ -334,8 +311,7 @@ def _rewards(logits: Tensor, permitted: Tensor, tokens: Tensor, uniforms: Tensor
 # --- the candidates of a decode ---
 
 
-@dataclass
-class Candidates:
+class Candidates(NamedTuple):
     """Proposals at a window of several canvases.
 
     Attributes:
@@ -344,6 +320,7 @@ class Candidates:
         scores: the rewards by which places are ordered (`Proposals`).
         matched: whether each candidate matches: its group, or more of its new pairs than not; always without a mark.
         had_choice: whether the draw of each had a choice (`Proposals`).
+        edited: which of them replace a committed token; none before a step has made its edits.
     """
 
     tokens: Int[Tensor, "canvases window"]
@@ -351,22 +328,19 @@ class Candidates:
     scores: Float[Tensor, "canvases window"]
     matched: Bool[Tensor, "canvases window"]
     had_choice: Bool[Tensor, "canvases window"]
-
-    def _each(self, change: Callable[..., Tensor], *others: "Candidates") -> "Candidates":
-        fields = zip(*(vars(one).values() for one in (self, *others)), strict=True)
-        return Candidates(*(change(*field) for field in fields))
+    edited: Bool[Tensor, "canvases window"]
 
     def at(self, rows: Tensor) -> "Candidates":
         """The candidates of some canvases."""
-        return self._each(lambda mine: mine[rows])
+        return Candidates(*(mine[rows] for mine in self))
 
     def where(self, places: Bool[Tensor, "canvases window"], new: "Candidates") -> "Candidates":
         """These candidates, with the new ones at some places."""
-        return self._each(lambda mine, other: torch.where(places, other, mine), new)
+        return Candidates(*(torch.where(places, other, mine) for mine, other in zip(self, new, strict=True)))
 
     def put(self, rows: Tensor, new: "Candidates") -> None:
         """Replace the candidates of some canvases."""
-        for mine, other in zip(vars(self).values(), vars(new).values(), strict=True):
+        for mine, other in zip(self, new, strict=True):
             mine[rows] = other
 
 
@@ -391,10 +365,9 @@ class Proposer:
     """Makes the candidates of one decode.
 
     Args:
-        model: the denoiser; only its ids and its vocabulary are read.
+        model: the denoiser; only its ids, its vocabulary and its traits are read.
         canvas: the canvas to decode.
         config: decoding settings.
-        traits: those of the model.
         side: what the watermark does to a step.
         seeds: one for each row.
     """
@@ -402,7 +375,6 @@ class Proposer:
     def __init__(
         self,
         model: Denoiser,
-        traits: Traits,
         canvas: Canvas,
         config: DecodeConfig,
         side: DecodeSide,
@@ -411,7 +383,7 @@ class Proposer:
         device = canvas.ids.device
         self._config, self._side = config, side
         self._changes_logits = type(side).logits is not DecodeSide.logits
-        self._tempered = traits.confidence_source == "sampling"
+        self._tempered = traits_of(model).confidence_source == "sampling"
         self._draws = Draws(seeds, canvas.positions)
         kept = config.noise == "fixed" and not config.greedy
         self._kept = _KeptNoise(self._draws, model.vocab_size) if kept else None
@@ -472,7 +444,8 @@ class Proposer:
             rewards = scores = -order.expand_as(masked) * masked
         net_bits = None if proposals.net_bits is None else places.spread(proposals.net_bits)
         choice = places.spread(self._choice(step, drawn_from, proposals))
-        return Candidates(tokens, rewards, scores, self._side.matched(tokens, window, net_bits), choice)
+        matched = self._side.matched(tokens, window, net_bits)
+        return Candidates(tokens, rewards, scores, matched, choice, torch.zeros_like(masked))
 
     def _choice(self, step: Step, drawn_from: Tensor, proposals: Proposals) -> Bool[Tensor, " k"]:
         """Whether each candidate had a choice: by its draw, or, where the watermark changed the logits, before that."""

@@ -129,7 +129,7 @@ class Remasker:
             for start, stop, own in windows(len(ids), self._model.context_length, places):
                 window = replace(request, prompt=self._canvas(ids[start:stop], own, start), seed=next(seeds))
                 ids[start:stop], steps = self._filled(window, ids[start:stop], progress)
-                _extend(trace, steps)
+                trace.extend(steps, after=trace.step[-1] + 1 if trace.step else 0)
             done += places
             if self._detector is not None and (self._target is not None or turn == TURNS - 1):
                 p_value = self._detector.detect(self._model.tokenizer.decode(ids)).p_value
@@ -269,11 +269,3 @@ def windows(tokens: int, context_length: int, places: list[int]) -> Iterator[tup
         if own:
             around = (context_length - middle) // 2 if middle < tokens else 0
             yield max(0, low - around), min(tokens, low + middle + around), own
-
-
-def _extend(trace: Trace, more: Trace) -> None:
-    """Add the commits of a later decode."""
-    after = trace.step[-1] + 1 if trace.step else 0
-    trace.step.extend(step + after for step in more.step)
-    for name in ("position", "token_id", "reward", "matched", "had_choice"):
-        getattr(trace, name).extend(getattr(more, name))

@@ -9,15 +9,15 @@ from typing import Any, Required
 
 import numpy as np
 
-from dgmark.arguments.checks import is_of, several, shown
+from dgmark.arguments.checks import flag, is_of, several, shown
 from dgmark.arguments.contents import TextOrIds, as_text, contents_or_errors, id_of_row
-from dgmark.decode.canvas import Progress, check_progress
+from dgmark.decode.canvas import Progress
 from dgmark.decode.config import DecodeConfig, DecodeSettings, Settings, settings_of
 from dgmark.decode.draws import check_seed
-from dgmark.decode.own_check import TextChecker, checker_of
+from dgmark.decode.own_check import TextChecker
 from dgmark.errors import DgmarkError, InputError, SettingsError
-from dgmark.models.denoiser import Denoiser
-from dgmark.watermark.key import WatermarkKey, check_key, subkey_of
+from dgmark.models.denoiser import Denoiser, check_model
+from dgmark.watermark.key import WatermarkKey, check_has_key, check_key, subkey_of
 
 Prompt = str | list[int]
 # what `generate` takes: a text, or several texts and lists of token ids
@@ -215,8 +215,14 @@ class AskedRows:
         """Take the arguments of a call apart.
 
         Raises:
-            SettingsError: there is no key to check with, a config comes beside settings, or progress is not callable.
+            SettingsError: the model is none, there is no key to check with, check is neither true nor false, a config
+                comes beside settings, or progress is not callable.
         """
-        check_progress(progress)
+        if progress is not None and not callable(progress):
+            raise SettingsError(f"progress is a function of a number of tokens, not a {type(progress).__name__}")
+        settings = settings_of(config, settings)
+        check_model(model)
+        if checked := flag("check", check):
+            check_has_key(key)
         requests = partial(requests_of, key=key, seed=seed, subkey=subkey, ids=ids)
-        return cls(key, requests, settings_of(config, settings), checker_of(model, key, check), progress)
+        return cls(key, requests, settings, TextChecker(model.tokenizer) if checked else None, progress)

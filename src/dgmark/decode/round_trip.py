@@ -8,12 +8,13 @@ no key and no logits.
 import codecs
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from dgmark.checkpoint.byte_bpe import BYTE_OF_LETTER
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.models.host import on_host
 
@@ -63,8 +64,8 @@ class RoundTrip:
         self._mask = mask_id
         self._ends = frozenset(end_ids)
         self._boundaries = self._ends | tokenizer.special_ids | {mask_id}
-        self._pieces = _Pieces(tokenizer)
-        self._remembered: dict[tuple[tuple[int, ...], int, bool, bool], bool] = {}
+        self._remembered = lru_cache(_MAX_REMEMBERED)(self._window_survives)
+        self._spelled = cache(self._bytes_of)
 
     @classmethod
     @lru_cache(maxsize=8)
@@ -140,36 +141,30 @@ class RoundTrip:
         """Whether this token at this place of the block survives with the committed tokens beside it."""
         ids, at = around.ids, around.at + place
         low, high, last = at, at + 1, len(ids)
-        while low and ids[low - 1] not in self._boundaries and (at - low < _REACH or self._pieces.continues(ids[low])):
+        while low and ids[low - 1] not in self._boundaries and (at - low < _REACH or self._continues(ids[low])):
             low -= 1
         while high < last and high - at <= _REACH and ids[high] not in self._boundaries:
             high += 1
         open_before = ids[low - 1] not in self._boundaries or ids[low - 1] == self._mask if low else around.cut_before
         open_after = ids[high] not in self._boundaries or ids[high] == self._mask if high < last else around.cut_after
         if token in self._ends:  # the text stops before it
-            return low == at or self._window_survives((*ids[low:at],), at - low - 1, open_before, False)
+            return low == at or self._remembered((*ids[low:at],), at - low - 1, open_before, False)
         if token in self._boundaries:
             return False
-        return self._window_survives((*ids[low:at], token, *ids[at + 1 : high]), at - low, open_before, open_after)
+        return self._remembered((*ids[low:at], token, *ids[at + 1 : high]), at - low, open_before, open_after)
 
     def _window_survives(self, window: tuple[int, ...], place: int, open_before: bool, open_after: bool) -> bool:
-        """Whether a window survives, remembered; before or after an open edge other tokens may follow."""
-        question = (window, place, open_before, open_after)
-        answer = self._remembered.get(question)
-        if answer is None:
-            if len(self._remembered) >= _MAX_REMEMBERED:
-                self._remembered.clear()
-            answer = self._remembered[question] = self._reads_back(window) or (
-                (open_before or open_after) and self._inner_part_survives(window, place, open_before, open_after)
-            )
-        return answer
+        """Whether a window survives; before or after an open edge other tokens may follow."""
+        return self._reads_back(window) or (
+            (open_before or open_after) and self._inner_part_survives(window, place, open_before, open_after)
+        )
 
     def _inner_part_survives(self, window: tuple[int, ...], place: int, open_before: bool, open_after: bool) -> bool:
         """The same without parts of characters at open edges; True if the candidate is among these."""
         low, high = 0, len(window)
-        while open_before and low < high and self._pieces.continues(window[low]):
+        while open_before and low < high and self._continues(window[low]):
             low += 1
-        while open_after and low < high and self._pieces.incomplete(window[low:high]):
+        while open_after and low < high and self._incomplete(window[low:high]):
             high -= 1
         if not low <= place < high:
             return True
@@ -187,39 +182,18 @@ class RoundTrip:
         ids = list(window)
         return self._tokenizer.encode(self._tokenizer.decode(ids) + _NEVER_MERGED)[: len(ids)] == ids
 
-
-class _Pieces:
-    """What the spelling of tokens tells: whether a character began in the token before, or goes on after."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._backend = tokenizer.backend
-        self._bytes = _byte_of_letter()
-        self._spelled: dict[int, bytes] = {}
-
-    def continues(self, token: int) -> bool:
+    def _continues(self, token: int) -> bool:
         """Whether the token begins inside a character."""
-        return 0x80 <= (self._of(token) or b"\0")[0] < 0xC0
+        return 0x80 <= (self._spelled(token) or b"\0")[0] < 0xC0
 
-    def incomplete(self, tokens: Iterable[int]) -> bool:
+    def _incomplete(self, tokens: Iterable[int]) -> bool:
         """Whether these tokens end inside a character."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        decoder.decode(b"".join(map(self._of, tokens)))
+        decoder.decode(b"".join(map(self._spelled, tokens)))
         return bool(decoder.getstate()[0])
 
-    def _of(self, token: int) -> bytes:
-        """The bytes of a token."""
-        if token not in self._spelled:
-            spelling = str(self._backend.id_to_token(token))
-            if all(letter in self._bytes for letter in spelling):
-                self._spelled[token] = bytes(self._bytes[letter] for letter in spelling)
-            else:
-                self._spelled[token] = spelling.encode()
-        return self._spelled[token]
-
-
-def _byte_of_letter() -> dict[str, int]:
-    """GPT-2's letters for the 256 bytes, which byte-level vocabularies are spelled in."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    letters = {chr(byte): byte for byte in printable}
-    return letters | {chr(256 + number): byte for number, byte in enumerate(others)}
+    def _bytes_of(self, token: int) -> bytes:
+        spelling = str(self._tokenizer.backend.id_to_token(token))
+        if all(letter in BYTE_OF_LETTER for letter in spelling):
+            return bytes(BYTE_OF_LETTER[letter] for letter in spelling)
+        return spelling.encode()

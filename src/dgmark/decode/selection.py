@@ -121,7 +121,7 @@ def alternatives(
     scores: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
     choice: Choice,
-    most: int | None = None,
+    most: int,
 ) -> tuple[Bool[Tensor, "batch k block"], Bool[Tensor, "batch k"]]:
     """The sets of positions among which a lookahead chooses (paper, "Top-k one-step lookahead").
 
@@ -133,10 +133,10 @@ def alternatives(
         scores: the rewards r_j, times what keyed bits changed.
         masked: positions not yet committed.
         choice: how to choose among them.
-        most: the largest width; None to look it up.
+        most: the largest width k.
 
     Returns:
-        The sets, best first, and whether each exists: a row may have fewer than k, which is the largest width.
+        The sets, best first, and whether each exists: a row may have fewer than k.
     """
     preferred, quota, width, confident, readable = choice
     order = order_of(scores, masked, preferred, confident, readable)
@@ -147,9 +147,8 @@ def alternatives(
     # the last position is replaced by its own kind only
     end = torch.where(last < matches, matches, torch.where(last < others, others, members))
     count = torch.minimum(end - last, width)
-    k = int(width.max()) if most is None else most
-    place = last[:, None] + torch.arange(k, device=scores.device)
-    exists = torch.arange(k, device=scores.device) < count[:, None]
+    numbers = torch.arange(most, device=scores.device)
+    place, exists = last[:, None] + numbers, numbers < count[:, None]
     rank = torch.arange(scores.shape[-1], device=scores.device)
     taken = (rank < last[:, None, None]) | (rank == place[:, :, None])
     sets = torch.zeros_like(taken).scatter(-1, order[:, None].expand_as(taken), taken)
@@ -241,20 +240,15 @@ def quotas(masked: int, block_count: int, config: DecodeConfig) -> list[int]:
     # the prompt may shift the blocks, so that there is one block more than there are steps
     steps = masked if config.steps is None else max(config.steps // block_count, 1)
     if config.schedule == "llada":
-        counts = [masked // steps + (step < masked % steps) for step in range(steps)] if steps else []
+        counts = [masked // steps + (step < masked % steps) for step in range(steps)]
     else:
-        counts = _dream(masked, steps)
+        times = [1 + (_DREAM_EPSILON - 1) * step / steps for step in range(steps)]
+        counts, left = [], masked
+        for time, following in pairwise(times):
+            counts.append(int(left * (1 - following / time)))
+            left -= counts[-1]
+        counts.append(left)
     return [count for count in counts if count]
-
-
-def _dream(masked: int, steps: int) -> list[int]:
-    times = [1 + (_DREAM_EPSILON - 1) * step / steps for step in range(steps + 1)] if steps else []
-    counts, left = [], masked
-    for step in range(steps):
-        count = int(left * (1 - times[step + 1] / times[step])) if step < steps - 1 else left
-        counts.append(count)
-        left -= count
-    return counts
 
 
 def confident_places(

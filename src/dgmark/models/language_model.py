@@ -33,7 +33,7 @@ from dgmark.models.gguf import gguf_tokenizer
 from dgmark.models.load import device_named, dtype_named
 from dgmark.models.output_pieces import has_pieces, logits_in_pieces
 from dgmark.models.token_nats import token_nats
-from dgmark.models.weights import load_network
+from dgmark.models.weights import Placement, load_network
 
 BUILTIN_JUDGE = "builtin"
 
@@ -98,15 +98,14 @@ class LanguageModel:
         if context is not None:
             context = whole("context", context)
         target = device_named(device)
-        wanted = dtype_named(dtype, target)
+        placement = Placement(target, dtype_named(dtype, target), device_map)
         checkpoint, self.tokenizer = _find(name_or_path, revision, tokenizer)
         self.folder = checkpoint.folder
-        placement: dict[str, Any] = {"device": target, "dtype": wanted, "device_map": device_map}
         if self.folder.is_file():
-            self.network = load_causal_gguf(checkpoint, **placement)
+            self.network = load_causal_gguf(checkpoint, placement)
             self.opening = _opening_of_gguf(read_header(self.folder))
         else:
-            self.network = load_network(checkpoint, _ARCHITECTURE, **placement)
+            self.network = load_network(checkpoint, _ARCHITECTURE, placement)
             self.opening = _opening(checkpoint, self.tokenizer)
         self.context_length = _context_length(self.network.config, context, self.name)
         self.vocab_size = int(self.network.config.get_text_config().vocab_size)
@@ -142,7 +141,10 @@ class LanguageModel:
         digest = hashlib.sha256(b"dgmark/language-model/v2\0" + self.tokenizer.fingerprint.encode())
         digest.update(json.dumps([*self.opening, *self._before, self.context_length]).encode())
         if self.folder.is_file():
-            digest.update(_statements(read_header(self.folder)) + _sample_of(self.folder))
+            # but for the tokens, which are those of the tokenizer
+            fields = read_header(self.folder).fields
+            stated = {name: value for name, value in fields.items() if not isinstance(value, list)}
+            digest.update(json.dumps(stated, sort_keys=True).encode() + _sample_of(self.folder))
         else:
             digest.update((self.folder / "config.json").read_bytes())
             for path in sorted(self.folder.glob("*.safetensors")):
@@ -232,12 +234,6 @@ def _sample_of(path: Path) -> bytes:
             file.seek(max(0, size - _PIECE_BYTES) * number // (_PIECES - 1))
             pieces.append(file.read(_PIECE_BYTES))
     return b"".join(pieces)
-
-
-def _statements(header: GgufHeader) -> bytes:
-    """What a GGUF file states, but for its tokens, which are those of the tokenizer."""
-    stated = {name: value for name, value in header.fields.items() if not isinstance(value, list)}
-    return json.dumps(stated, sort_keys=True).encode()
 
 
 def _find(

@@ -26,7 +26,7 @@ from dgmark.models.mlx import FAMILIES as MLX_FAMILIES
 from dgmark.models.mlx import load_mlx, unquantized
 from dgmark.models.sessions.bidirectional import BidirectionalSession
 from dgmark.models.sessions.causal import CausalSession
-from dgmark.models.weights import load_network
+from dgmark.models.weights import Placement, load_network
 
 # each number format by its short and its long name
 DTYPES = {
@@ -144,16 +144,10 @@ def load_model(
                 raise SettingsError(f"{option_named(name)} is not an option of a model that MLX computes: leave it out")
         return _with_mlx(name_or_path, revision, family)
     target = device_named(device)
-    number_format = dtype_named(dtype, target)
+    placement = Placement(target, dtype_named(dtype, target), device_map)
     checkpoint, architecture = find_with_weights(name_or_path, revision, family)
     facts = stated_facts(checkpoint, read_tokenizer(checkpoint.folder, checkpoint.name), architecture.family)
-    network = load_network(
-        checkpoint,
-        architecture,
-        device=target,
-        dtype=number_format,
-        device_map=device_map,
-    )
+    network = load_network(checkpoint, architecture, placement)
     if compile is not None and flag("compile", compile):
         compile_network(network)
     return NetworkDenoiser(

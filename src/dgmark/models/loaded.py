@@ -12,8 +12,9 @@ from torch import Tensor
 from dgmark.checkpoint.families import Family
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.errors import CheckpointFormat
 from dgmark.models.denoiser import CacheMode, Session, Traits
-from dgmark.models.special_ids import check_vocabulary, find_end_ids, find_mask_id
+from dgmark.models.special_ids import find_end_ids, find_mask_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +81,13 @@ def stated_facts(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
     """The fields of `LoadedModel` that the files of a checkpoint state, all but the context length.
 
     Raises:
-        CheckpointFormat: the files do not fit together.
+        CheckpointFormat: the files do not fit together, such as a tokenizer with ids for which there are no logits.
     """
-    check_vocabulary(checkpoint, tokenizer)
+    if tokenizer.vocab_size > checkpoint.vocab_size:
+        raise CheckpointFormat(
+            f"{checkpoint.folder}: the tokenizer has {tokenizer.vocab_size} ids, the model {checkpoint.vocab_size}; "
+            "they are not of one checkpoint"
+        )
     return {
         "name": checkpoint.name,
         "tokenizer": tokenizer,

@@ -58,19 +58,6 @@ def find_end_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
     return tuple(sorted(ends))
 
 
-def check_vocabulary(checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
-    """Refuse a tokenizer that belongs to another model.
-
-    Raises:
-        CheckpointFormat: the tokenizer has ids for which the model has no logits.
-    """
-    if tokenizer.vocab_size > checkpoint.vocab_size:
-        raise CheckpointFormat(
-            f"{checkpoint.folder}: the tokenizer has {tokenizer.vocab_size} ids, the model {checkpoint.vocab_size}; "
-            "they are not of one checkpoint"
-        )
-
-
 def _mask_token_id(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -> int | None:
     names = list(family.mask_tokens)
     path = checkpoint.folder / "tokenizer_config.json"

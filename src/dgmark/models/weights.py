@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -32,22 +32,27 @@ from dgmark.models.architecture import Architecture
 _NUMBER_FORMATS = ("BF16", "F16", "F32")
 
 
-def load_network(
-    checkpoint: Checkpoint,
-    architecture: Architecture,
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
-    device_map: str | None = None,
-) -> PreTrainedModel:
+class Placement(NamedTuple):
+    """Where weights are loaded to.
+
+    Attributes:
+        device: the device for the weights, unless `device_map` places them.
+        dtype: number format of the weights. Rotary frequencies and the router's bias stay in float32.
+        device_map: "auto" spreads the layers over all devices (accelerate).
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    device_map: str | None = None
+
+
+def load_network(checkpoint: Checkpoint, architecture: Architecture, placement: Placement) -> PreTrainedModel:
     """Load the network of a checkpoint, ready for inference.
 
     Args:
         checkpoint: the checkpoint.
         architecture: the architecture of its family.
-        device: the device for the weights, unless `device_map` places them.
-        dtype: number format of the weights. Rotary frequencies and the router's bias stay in float32.
-        device_map: "auto" spreads the layers over all devices (accelerate).
+        placement: where to load it.
 
     Raises:
         CheckpointFormat: files are damaged, or tensors are missing, unexpected, held twice, quantized, or of other
@@ -62,7 +67,7 @@ def load_network(
         # transformers would let peft add the adapter's weights
         raise CheckpointFormat(f"{checkpoint.folder} holds adapter_config.json: merge the adapter into the weights")
     files = check_files(checkpoint.folder)
-    with _load_errors(checkpoint, device):
+    with _load_errors(checkpoint, placement.device):
         _check_tensors(files, architecture.renamings)
     source = {
         "pretrained_model_name_or_path": checkpoint.folder,
@@ -70,8 +75,7 @@ def load_network(
         "use_safetensors": True,
         "local_files_only": True,
     }
-    network_class = architecture.network(config)
-    return filled_network(checkpoint, network_class, config, source, device=device, dtype=dtype, device_map=device_map)
+    return filled_network(checkpoint, architecture.network(config), config, source, placement)
 
 
 def filled_network(
@@ -79,10 +83,7 @@ def filled_network(
     network_class: Any,
     config: PretrainedConfig,
     source: Mapping[str, Any],
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
-    device_map: str | None = None,
+    placement: Placement,
 ) -> PreTrainedModel:
     """A network of transformers with the weights of a checkpoint: all of them, and no others.
 
@@ -91,29 +92,27 @@ def filled_network(
         network_class: transformers' class.
         config: its configuration.
         source: the arguments of `from_pretrained` that name the weights, or hold them.
-        device: see `load_network`.
-        dtype: see `load_network`.
-        device_map: see `load_network`.
+        placement: where to load it.
 
     Raises:
         DgmarkError: as of `load_network`.
     """
-    with _load_errors(checkpoint, device):
-        placement = _placement(device, device_map)
+    with _load_errors(checkpoint, placement.device):
+        by_accelerate = _by_accelerate(placement.device, placement.device_map)
         with _quiet():
             loaded, report = network_class.from_pretrained(
                 **source,
                 config=config,
-                dtype=dtype,
+                dtype=placement.dtype,
                 attn_implementation=_attention(network_class, config),
                 ignore_mismatched_sizes=True,  # so that the error below can name them
                 output_loading_info=True,
-                **placement,
+                **by_accelerate,
             )
         _check_report(report, checkpoint)
         network: PreTrainedModel = loaded.train(False).requires_grad_(False)
-        if not placement:
-            torch.nn.Module.to(network, device)
+        if not by_accelerate:
+            torch.nn.Module.to(network, placement.device)
     return network
 
 
@@ -187,7 +186,7 @@ def _check_tensors(files: list[Path], renamings: Mapping[str, str]) -> None:
                     raise CheckpointFormat(f"{path}: {name} holds {stored}; only BF16, F16 and F32 are loaded")
 
 
-def _placement(device: torch.device, device_map: str | None) -> dict[str, Any]:
+def _by_accelerate(device: torch.device, device_map: str | None) -> dict[str, Any]:
     """The arguments of `from_pretrained` that need accelerate; {} loads to the CPU."""
     if device_map not in (None, "auto"):
         raise SettingsError(f"device_map {shown(device_map)} is not auto; leave it out for one device")

@@ -113,9 +113,10 @@ def forward_windows(
     mask = None
     if several > 1 or padding is not None:
         mask = _window_mask(several, width, cache.settled, windows.device)
-    if mask is not None and padding is not None:
-        positions = positions - padding[:, None]
-        mask = mask & _padding_mask(padding, mask.shape[-1])
+        if padding is not None:  # whose keys come first
+            positions = positions - padding[:, None]
+            key = torch.arange(mask.shape[-1], device=padding.device)
+            mask = mask & (key >= padding[:, None])[:, None, None]
     if several > 1:  # one after the other; rows with fewer windows compute some that are not used
         place = torch.arange(len(owner)) - (counts.cumsum(0) - counts)[row]
         at = tuple(on_device(one, windows.device) for one in (row, place))
@@ -135,8 +136,3 @@ def _window_mask(several: int, width: int, cached: int, device: torch.device) ->
     window = torch.arange(several, device=device).repeat_interleave(width)
     own = window[:, None] == window
     return torch.cat([own.new_ones(len(window), cached), own], 1)[None, None]
-
-
-def _padding_mask(padding: Tensor, keys: int) -> Bool[Tensor, "rows 1 1 keys"]:
-    """The keys that are not padding; those of the padding come first."""
-    return (torch.arange(keys, device=padding.device) >= padding[:, None])[:, None, None]
