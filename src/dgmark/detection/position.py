@@ -246,7 +246,7 @@ class PositionTest(TextTest):
         missing = [shift for shift in dict.fromkeys(shifts) if shift not in self._matched]
         if missing:
             at = np.concatenate([self.tokens.positions + shift for shift in missing])
-            matched = self.tables.matching_once(np.tile(self.tokens.ids, len(missing)), at)
+            matched = self.tables.matching(np.tile(self.tokens.ids, len(missing)), at, once=True)
             self._matched.update(zip(missing, np.split(matched, len(missing)), strict=True))
         return [self._matched[shift] for shift in shifts]
 
