@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
-from dgmark.detection.disguises.mapped_text import MappedText
+from dgmark.detection.disguises.mapped_text import LINE, MappedText
 
 # a text is hard-wrapped if its lines are so wide, and as many of them, and such a share of them, end for want of room
 _WIDTHS = range(40, 101)
@@ -98,16 +98,14 @@ def _runs(text: str, words: re.Pattern[str], piece: int) -> Iterator[list[_Line]
 
 def _lines_of(text: str, words: re.Pattern[str], piece: int) -> Iterator[_Line | None]:
     """The lines that are such words, or have at most so many characters; None for each other that is not empty."""
-    start = 0
-    for number, line in enumerate(text.split("\n")):
-        end = start + len(line)
-        if line.strip():
-            word = words.fullmatch(line) if len(line) < _LONGEST else None
+    for number, line in enumerate(LINE.finditer(text)):
+        start, end = line.span()
+        if line[0].strip():
+            word = words.fullmatch(text, start, end) if end - start < _LONGEST else None
             if word:
-                yield _Line(number, start + word.start(1), start + word.end(1), start, end)
+                yield _Line(number, *word.span(1), start, end)
             else:
-                yield _Line(number, start, end, start, end) if len(line) <= piece else None
-        start = end + 1
+                yield _Line(number, start, end, start, end) if end - start <= piece else None
 
 
 def _joined(text: str, run: Sequence[_Line]) -> Iterator[tuple[int, int, str]]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dgmark.detection.disguises.mapped_text import MappedText
+from dgmark.detection.disguises.mapped_text import LINE, MappedText
 
 _LEAST, _SHARE = 8, 1 / 2  # lines with text on both sides of the gutter, and their share of all lines on a page
 _FEWEST_WORDS = 3  # words of a line of a column, on the average: the cells of a table have fewer
@@ -33,7 +33,7 @@ def one_after_the_other(mapped: MappedText) -> MappedText:
         return mapped
     start, read, found = 0, list[tuple[_Line, str]](), False
     for page in text.split("\f"):
-        lines = list(_lines_of(page, start))
+        lines = [_Line(start + line.start(), line[0]) for line in LINE.finditer(page)]
         gutter = _gutter_of([line.text for line in lines])
         found |= gutter is not None
         read += ((line, "\n") for line in lines) if gutter is None else _columns(lines, gutter)
@@ -48,12 +48,6 @@ def one_after_the_other(mapped: MappedText) -> MappedText:
 
 def _last(line: _Line) -> int:
     return line.start + max(0, len(line.text) - 1)
-
-
-def _lines_of(page: str, start: int) -> Iterator[_Line]:
-    for text in page.split("\n"):
-        yield _Line(start, text)
-        start += len(text) + 1
 
 
 def _gutter_of(lines: list[str]) -> int | None:
