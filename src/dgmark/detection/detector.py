@@ -103,12 +103,13 @@ class Detector(ReadingScorer):
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text."""
+        model = self.reader.surprisal_model
         return {
             "keys": [setting_of(self.key)],
             "fpr": self.fpr,
             "normalise": sorted(set(self.normalise)),
             **asdict(self._settings.options),
-            **model_settings(self.reader),
+            **({"surprisal_model": model.fingerprint} if model is not None else {}),
         }
 
     def detect(self, text_or_ids: TextOrIds, *, only: Ranges | None = None) -> Detection:
@@ -347,12 +348,6 @@ def detect(text_or_ids: TextOrIds, key: WatermarkKey, **settings: Unpack[Detecto
         settings: those of `Detector`.
     """
     return Detector(key, **settings).detect(text_or_ids)
-
-
-def model_settings(reader: Reader) -> dict[str, Any]:
-    """The language model that reads along as a setting of a detection; none without one."""
-    model = reader.surprisal_model
-    return {} if model is None else {"surprisal_model": model.fingerprint}
 
 
 def setting_of(key: WatermarkKey) -> str:
