@@ -171,12 +171,12 @@ class Detector(ReadingScorer):
         """The spans of one of the readings of a text, which share the rate."""
         tokens, offsets = self.reader.locate(reading.content)
         found = self.test(tokens).spans(self.fpr / tried)
-        edges = [(int(offsets[span.first, 0]), int(offsets[span.last - 1, 1])) for _, span in found]
+        edges = [(int(offsets[span.first, 0]), int(offsets[span.last - 1, 1])) for span in found]
         if isinstance(reading.content, str):
             edges = [reading.original(start, end) for start, end in at_words(reading.content, edges)]
         return tuple(
-            Span(start, end, span.last - span.first, bonferroni_p(span.p_value, tried), number)
-            for (start, end), (number, span) in zip(edges, found, strict=True)
+            Span(start, end, span.last - span.first, bonferroni_p(span.p_value, tried), span.subkey)
+            for (start, end), span in zip(edges, found, strict=True)
         )
 
     def tokens(self, text: str, detection: Detection) -> list[ScoredToken]:
