@@ -14,10 +14,10 @@ from dgmark.arguments.contents import TextOrIds, content_of
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.disguises.normalise import checked_steps
 from dgmark.detection.disguises.readings import TextReading, readings
-from dgmark.detection.finding import Phase, ScoredToken, Span
+from dgmark.detection.finding import Phase, ScoredToken, Span, Verdict
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, at_words
-from dgmark.detection.result import Detection, verdict_of
+from dgmark.detection.result import Detection
 from dgmark.detection.rules import DetectionSettings, TextTest, check_weighs, language_model, options_for, rule_test
 from dgmark.detection.scorer import ReadingScorer, ReadText
 from dgmark.detection.shading import Shade, shades_of
@@ -293,10 +293,10 @@ class Detector(ReadingScorer):
         level = self.fpr / self._tried
         p = adjusted_p(test.p_value(), share)
         uncertain = test.uncertain_because(share, level) if p > level else None
-        verdict = verdict_of(p, level, detectable=uncertain is None)
+        verdict: Verdict = "watermarked" if p <= level else "uncertain" if uncertain else "not_detected"
         return Detection(
             verdict=verdict,
-            p_value=self.p_value(test, share),
+            p_value=bonferroni_p(p, self._tried),
             fpr=self.fpr,
             key_fingerprint=self.key.fingerprint,
             key_name=self.key.name,
