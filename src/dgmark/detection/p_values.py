@@ -13,14 +13,15 @@ a valid p-value (the union bound; weighted Bonferroni). The shares, from the out
 
 import math
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 # no p-value is smaller: the smallest normal float
 MIN_P = float(np.finfo(np.float64).tiny)
-# more than the rounding of the bounds of a tail, of up to 2^27 pairs
-_SLACK = 1e-6
+# more than the rounding of the bounds of a tail, of up to 2^28 pairs
+_SLACK = 1e-5
 # log n! less its approximation by Stirling, for n = 0, 1, ...
 _STIRLING_ERRORS = (
     0.0,
@@ -82,8 +83,11 @@ def _log_chance(matched: int, pairs: int) -> float:
 
 def _stirling_error(n: int) -> float:
     """Log n! less its approximation by Stirling."""
-    if n < len(_STIRLING_ERRORS):
-        return _STIRLING_ERRORS[n]
+    return _STIRLING_ERRORS[n] if n < len(_STIRLING_ERRORS) else _stirling_series(n)
+
+
+def _stirling_series(n: Any) -> Any:
+    """The series of Stirling's error, of a number or an array of numbers that are large."""
     return (1 / 12 - (1 / 360 - (1 / 1260 - 1 / 1680 / n**2) / n**2) / n**2) / n
 
 
@@ -104,4 +108,6 @@ def log_bounds(
 @lru_cache(maxsize=64)
 def _log_factorials(bits: int) -> Float[np.ndarray, " numbers"]:
     """Log n! of the numbers of so many bits, but for rounding."""
-    return np.fromiter(map(math.lgamma, range(1, 2**bits + 1)), float, 2**bits)
+    few = [math.lgamma(n + 1) for n in range(len(_STIRLING_ERRORS))]
+    n = np.arange(len(few), max(len(few), 2**bits), dtype=float)
+    return np.concatenate([few, (n + 0.5) * np.log(n) - n + math.log(2 * math.pi) / 2 + _stirling_series(n)])
