@@ -18,7 +18,7 @@ from dgmark.detection.finding import Phase, ScoredToken, Span, Verdict
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, at_words
 from dgmark.detection.result import Detection
-from dgmark.detection.rules import DetectionSettings, TextTest, check_weighs, language_model, options_for, rule_test
+from dgmark.detection.rules import DetectionSettings, TextTest, language_model, options_for, rule_test
 from dgmark.detection.scorer import ReadingScorer, ReadText
 from dgmark.detection.shading import Shade, shades_of
 from dgmark.detection.surprisal import SurprisalModel
@@ -84,15 +84,11 @@ class Detector(ReadingScorer):
         if keys_tested < 1:
             raise SettingsError(f"keys tested {keys_tested} is below 1: count this key and all others that are tried")
         check_fpr(fpr, keys_tested * key.num_subkeys)
-        steps = checked_steps(normalise)
-        weighted = surprisal_model is not None
-        if weighted:
-            check_weighs(key)
-        (own,) = options_for([key], options)
-        self._settings = DetectionSettings(fpr / keys_tested / key.num_subkeys, own, weighted)
-        self._test = rule_test(key)
         self.key, self.keys_tested, self.fpr = key, keys_tested, float(fpr)
-        self.normalise = steps
+        self.normalise = checked_steps(normalise)
+        (own,) = options_for([key], options)
+        self._settings = DetectionSettings(fpr / keys_tested / key.num_subkeys, own, surprisal_model is not None)
+        self._test = rule_test(key)
         self.reader = Reader(key, tokenizer, language_model(surprisal_model, [key]))
 
     @property
