@@ -40,14 +40,12 @@ def one_after_the_other(mapped: MappedText) -> MappedText:
         start += len(page) + 1
     if not found:
         return mapped
-    # what stands after a line has the place of its last character
-    places = [np.append(np.arange(line.start, line.start + len(line.text)), _last(line)) for line, _ in read]
+    # what stands after a line has the place of its last character, or of where an empty line ends
+    places = np.concatenate(
+        [[*range(line.start, line.start + len(line.text)), line.start + max(0, len(line.text) - 1)] for line, _ in read]
+    )
     joined = "".join(line.text + end for line, end in read)
-    return mapped.then(MappedText(joined[:-1], np.concatenate(places)[:-1]))
-
-
-def _last(line: _Line) -> int:
-    return line.start + max(0, len(line.text) - 1)
+    return mapped.then(MappedText(joined[:-1], np.minimum(places, len(text) - 1)[:-1]))
 
 
 def _gutter_of(lines: list[str]) -> int | None:
@@ -80,7 +78,7 @@ def _columns(lines: list[_Line], gutter: int) -> Iterator[tuple[_Line, str]]:
             yield from ((line, "\n") for line in some)
             continue
         yield from _joined([_stripped(line.start, line.text[:gutter]) for line in some])
-        yield from _joined([_stripped(line.start + gutter, line.text[gutter:]) for line in some])
+        yield from _joined([_stripped(line.start + min(gutter, len(line.text)), line.text[gutter:]) for line in some])
 
 
 def _joined(column: list[_Line]) -> Iterator[tuple[_Line, str]]:
