@@ -179,8 +179,8 @@ def test_spans_are_the_marked_parts_of_their_sub_keys() -> None:
     marked = [marked_ids(MANY.subkey(number), 160) for number in (7, 50)]
     tokens = scored(unmarked(1, 300, 1000), marked[0], unmarked(2, 200, 1000), marked[1])
     found = BigramTest(MANY, tokens).spans(1e-4)
-    assert [number for number, _ in found] == [7, 50]
-    for (_, span), first in zip(found, (300, 660), strict=True):
+    assert [span.subkey for span in found] == [7, 50]
+    for span, first in zip(found, (300, 660), strict=True):
         assert abs(span.first - first) <= 48
         assert abs(span.last - first - 160) <= 48
     assert BigramTest(known_key("another", subkeys=64), tokens).spans(1e-4) == []
@@ -194,7 +194,7 @@ def test_touching_parts_are_one_span_with_the_smallest_of_their_p_values(length:
     test, end = BigramTest(PLAIN, tokens), 208 + length
     parts = sorted(test.passing_parts(None, 1e-4), key=lambda part: part.first)
     assert [(part.first, part.last) for part in parts] == [(208, 256), (256, end)]
-    ((_, span),) = test.spans(1e-4)
+    (span,) = test.spans(1e-4)
     assert (span.first, span.last) == (208, end)
     assert span.p_value == min(part.p_value for part in parts)
 
@@ -211,7 +211,7 @@ def test_a_long_repetition_is_in_no_span(place: str, weighted: bool) -> None:
         tokens = replace(tokens, surprisal=Surprisal(nats, "a model", "0" * 16))
     test, edges = BigramTest(PLAIN, tokens), np.cumsum([0, *map(len, pieces)])
     marked = [(edges[n], edges[n + 1]) for n, piece in enumerate(pieces) if piece is not again]
-    found = [span for _, span in test.spans(1e-4)]
+    found = test.spans(1e-4)
     assert len(found) == len(marked)
     for span, (first, last) in zip(found, marked, strict=True):
         assert abs(span.first - first) <= 48
@@ -223,7 +223,7 @@ def test_a_long_repetition_is_in_no_span(place: str, weighted: bool) -> None:
 
 def test_a_marked_text_that_is_there_twice_is_a_span_twice() -> None:
     ids = marked_ids(PLAIN, 256)
-    ((_, first), (_, second)) = BigramTest(PLAIN, scored(ids, unmarked(1, 64, 1000), ids)).spans(1e-4)
+    first, second = BigramTest(PLAIN, scored(ids, unmarked(1, 64, 1000), ids)).spans(1e-4)
     assert (first.first, second.last) == (0, 576)
     assert first.last <= 280
     assert second.first >= 300
@@ -232,14 +232,14 @@ def test_a_marked_text_that_is_there_twice_is_a_span_twice() -> None:
 def test_tokens_far_apart_in_the_text_are_in_different_spans() -> None:
     ids = np.concatenate([marked_ids(PLAIN, 128, seed=seed) for seed in (0, 1)])
     places = np.arange(256) + np.repeat([0, 1000], 128)  # special tokens stand between them
-    found = [(span.first, span.last) for _, span in BigramTest(PLAIN, ScoredIds(ids, places)).spans(1e-4)]
+    found = [(span.first, span.last) for span in BigramTest(PLAIN, ScoredIds(ids, places)).spans(1e-4)]
     assert found == [(0, 128), (128, 256)]
 
 
 def test_touching_spans_of_different_sub_keys_stay_apart() -> None:
     tokens = scored(*(marked_ids(MANY.subkey(number), 256) for number in (7, 50)))
     found = BigramTest(MANY, tokens).spans(1e-4)
-    assert [(number, span.first, span.last) for number, span in found] == [(7, 0, 256), (50, 256, 512)]
+    assert [(span.subkey, span.first, span.last) for span in found] == [(7, 0, 256), (50, 256, 512)]
 
 
 # --- sub-keys ------------------------------------------------------------------------------------

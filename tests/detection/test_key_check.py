@@ -9,7 +9,7 @@ from scipy.stats import binom, binomtest
 from dgmark import Detector
 from dgmark.detection.key_check import LEVELS, check_on_texts
 from dgmark.detection.key_check import _share as share
-from dgmark.detection.key_check import _tail as tail
+from dgmark.detection.match_null import MatchNull
 from support.known_keys import known_key
 from support.marked_texts import marked_ids
 
@@ -64,4 +64,5 @@ def test_any_rule_and_texts_without_tokens_can_be_checked() -> None:
 def test_the_interval_is_wilsons(found: int, of: int) -> None:
     expected = binomtest(found, of).proportion_ci(method="wilson")
     assert share(0.1, found, of)[3:] == pytest.approx((expected.low, expected.high), abs=1e-6)
-    assert tail(found, min(of, 5000)) == pytest.approx(binom.sf(found - 1, min(of, 5000), 0.1), rel=1e-6)
+    tail = MatchNull.of_distinct(min(of, 5000), 10).tail(found)
+    assert tail == pytest.approx(binom.sf(found - 1, min(of, 5000), 0.1), rel=1e-6)

@@ -291,6 +291,20 @@ def test_two_columns_are_read_one_after_the_other() -> None:
     assert page[slice(*reading.original(place, place + 20))] == right[:20]
 
 
+@pytest.mark.parametrize("end", ["\n", "\n\n", "\f", "\n\n\f\n", "\n    ", "\nshort\n\n", "\nshort\n\n\f"], ids=repr)
+def test_columns_may_end_in_empty_and_short_lines(end: str) -> None:
+    left, right = (text[:900].rsplit(" ", 1)[0] for text in WILLOWS.split("\n")[:2])
+    page = side_by_side(left, right) + end
+    reading = readings(page)[1]
+    assert reading.undone[0] == "columns"
+    assert isinstance(reading.content, str)
+    title = "A title over both columns of the page, in one line"
+    assert reading.content.split() == " ".join([title, left, *end.split(), right]).split()
+    place = reading.content.index(right[:20])
+    assert page[slice(*reading.original(place, place + 20))] == right[:20]
+    assert reading.original(0, len(reading.content))[1] <= len(page)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -131,11 +131,11 @@ def test_matching_is_the_papers_definition(
 
     expected = [group(tokens[position], position) == position % modulus for position in sorted(tokens)]
     assert tables.matching(ids, positions).tolist() == expected
-    assert tables.matching_once(ids, positions).tolist() == expected
+    assert tables.matching(ids, positions, once=True).tolist() == expected
     back = np.concatenate([positions[::-1], positions])
     again = np.concatenate([ids[::-1], ids])
     assert tables.matching(again, back).tolist() == expected[::-1] + expected
-    assert tables.matching_once(again, back).tolist() == expected[::-1] + expected
+    assert tables.matching(again, back, once=True).tolist() == expected[::-1] + expected
 
 
 @given(
@@ -165,7 +165,7 @@ def test_an_id_outside_the_table_is_refused_by_name(wrong: int, rotation: int) -
     with pytest.raises(VocabularyMismatch, match=f"token id {wrong} lies outside .* 8192"):
         tables.matching(np.array([5, wrong, 6]), np.arange(3))
     with pytest.raises(VocabularyMismatch, match=f"token id {wrong} lies outside .* 8192"):
-        tables.matching_once(np.array([5, wrong, 6]), np.arange(3))
+        tables.matching(np.array([5, wrong, 6]), np.arange(3), once=True)
     check_ids(np.array([0, 8191]), 8192)
 
 

@@ -21,7 +21,7 @@ from dgmark.detection.pair_weights import CAP, choice_of
 from dgmark.detection.pairs import DistinctPairs
 from dgmark.detection.parts import FIRST_UNIT, WHOLE_SHARE
 from dgmark.detection.reader import ScoredIds
-from dgmark.detection.rules import DetectionSettings, Expectation, SubkeySpan, TextTest
+from dgmark.detection.rules import DetectionSettings, Expectation, TextTest
 from dgmark.detection.subkeys import confidence_in, ranked_subkeys
 from dgmark.errors import DgmarkError
 from dgmark.watermark.bigram import BigramSpec, PairHashes, pair_key
@@ -177,29 +177,29 @@ class BigramTest(TextTest):
     def passing_parts(self, subkey: int | None, level: float) -> list[TokenSpan]:
         """The parts with a p-value of at most `level` that do not overlap, the best first."""
         passing = self.evidence.candidates(self.matches(subkey), level)
-        return [span for _, span in self._apart((subkey, span) for span in passing)]
+        return self._apart(replace(span, subkey=subkey) for span in passing)
 
-    def _apart(self, spans: Iterable[SubkeySpan]) -> list[SubkeySpan]:
+    def _apart(self, spans: Iterable[TokenSpan]) -> list[TokenSpan]:
         """Those of some spans that do not overlap, the best first: of two that would, the better one is kept.
 
         One with a gap is worse than all without: what repeats itself between marked words does not carry the mark.
         """
-        kept, ranked = list[SubkeySpan](), sorted(spans, key=lambda one: one[1].log_p)
+        kept, ranked = list[TokenSpan](), sorted(spans, key=lambda one: one.log_p)
         free = np.ones(len(self.tokens.ids), dtype=bool)
         for with_gap in (False, True):
-            for subkey, span in ranked:
+            for span in ranked:
                 inside = slice(span.first, span.last)
                 if free[inside].all() and (with_gap or not self.distinct.has_gap(span.first, span.last)):
                     free[inside] = False
-                    kept.append((subkey, span))
+                    kept.append(span)
         return kept
 
     def shown_tokens(self) -> Bool[np.ndarray, " n"]:
         """Which tokens stand in no gap, that is, in no long repetition."""
         return self.distinct.outside_gaps()
 
-    def spans(self, fpr: float) -> list[SubkeySpan]:
-        """The spans that carry the mark of the key or of any of its sub-keys, each with its sub-key, in order.
+    def spans(self, fpr: float) -> list[TokenSpan]:
+        """The spans that carry the mark of the key or of any of its sub-keys, in order.
 
         Spans do not overlap: of two that would, the one with the smaller p-value is kept. Each begins and ends with a
         pair that is new in it. Those of one sub-key that touch are joined: each of them passed by itself, so the
@@ -210,16 +210,15 @@ class BigramTest(TextTest):
         """
         tried = self.key.num_subkeys
         subkeys = [self.key.number] if tried == 1 else self.ranked
-        found = [(subkey, span) for subkey in subkeys for span in self.passing_parts(subkey, fpr / tried)]
-        joined, places = list[SubkeySpan](), self.tokens.positions
-        for subkey, span in sorted(self._apart(found), key=lambda one: one[1].first):
-            scored = self.distinct.newly_scored(span.first, span.last)
-            span = replace(
-                span, first=int(scored[0]), last=int(scored[-1]) + 1, p_value=bonferroni_p(span.p_value, tried)
-            )
-            touches = joined and places[span.first] - places[joined[-1][1].last - 1] <= FIRST_UNIT
-            if touches and joined[-1][0] == subkey:
-                before = joined.pop()[1]
+        found = [span for subkey in subkeys for span in self.passing_parts(subkey, fpr / tried)]
+        joined, places = list[TokenSpan](), self.tokens.positions
+        for part in sorted(self._apart(found), key=lambda one: one.first):
+            scored = self.distinct.newly_scored(part.first, part.last)
+            p_value = bonferroni_p(part.p_value, tried)
+            span = replace(part, first=int(scored[0]), last=int(scored[-1]) + 1, p_value=p_value)
+            touches = joined and places[span.first] - places[joined[-1].last - 1] <= FIRST_UNIT
+            if touches and joined[-1].subkey == span.subkey:
+                before = joined.pop()
                 span = replace(min(before, span, key=lambda one: one.log_p), first=before.first, last=span.last)
-            joined.append((subkey, span))
+            joined.append(span)
         return joined

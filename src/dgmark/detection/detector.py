@@ -14,11 +14,11 @@ from dgmark.arguments.contents import TextOrIds, content_of
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.disguises.normalise import checked_steps
 from dgmark.detection.disguises.readings import TextReading, readings
-from dgmark.detection.finding import Phase, ScoredToken, Span
+from dgmark.detection.finding import Phase, ScoredToken, Span, Verdict
 from dgmark.detection.p_values import adjusted_p, bonferroni_p
 from dgmark.detection.reader import Ranges, Reader, ScoredIds, at_words
-from dgmark.detection.result import Detection, verdict_of
-from dgmark.detection.rules import DetectionSettings, TextTest, check_weighs, language_model, options_for, rule_test
+from dgmark.detection.result import Detection
+from dgmark.detection.rules import DetectionSettings, TextTest, language_model, options_for, rule_test
 from dgmark.detection.scorer import ReadingScorer, ReadText
 from dgmark.detection.shading import Shade, shades_of
 from dgmark.detection.surprisal import SurprisalModel
@@ -84,15 +84,11 @@ class Detector(ReadingScorer):
         if keys_tested < 1:
             raise SettingsError(f"keys tested {keys_tested} is below 1: count this key and all others that are tried")
         check_fpr(fpr, keys_tested * key.num_subkeys)
-        steps = checked_steps(normalise)
-        weighted = surprisal_model is not None
-        if weighted:
-            check_weighs(key)
-        (own,) = options_for([key], options)
-        self._settings = DetectionSettings(fpr / keys_tested / key.num_subkeys, own, weighted)
-        self._test = rule_test(key)
         self.key, self.keys_tested, self.fpr = key, keys_tested, float(fpr)
-        self.normalise = steps
+        self.normalise = checked_steps(normalise)
+        (own,) = options_for([key], options)
+        self._settings = DetectionSettings(fpr / keys_tested / key.num_subkeys, own, surprisal_model is not None)
+        self._test = rule_test(key)
         self.reader = Reader(key, tokenizer, language_model(surprisal_model, [key]))
 
     @property
@@ -103,12 +99,13 @@ class Detector(ReadingScorer):
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text."""
+        model = self.reader.surprisal_model
         return {
             "keys": [setting_of(self.key)],
             "fpr": self.fpr,
             "normalise": sorted(set(self.normalise)),
             **asdict(self._settings.options),
-            **model_settings(self.reader),
+            **({"surprisal_model": model.fingerprint} if model is not None else {}),
         }
 
     def detect(self, text_or_ids: TextOrIds, *, only: Ranges | None = None) -> Detection:
@@ -170,12 +167,12 @@ class Detector(ReadingScorer):
         """The spans of one of the readings of a text, which share the rate."""
         tokens, offsets = self.reader.locate(reading.content)
         found = self.test(tokens).spans(self.fpr / tried)
-        edges = [(int(offsets[span.first, 0]), int(offsets[span.last - 1, 1])) for _, span in found]
+        edges = [(int(offsets[span.first, 0]), int(offsets[span.last - 1, 1])) for span in found]
         if isinstance(reading.content, str):
             edges = [reading.original(start, end) for start, end in at_words(reading.content, edges)]
         return tuple(
-            Span(start, end, span.last - span.first, bonferroni_p(span.p_value, tried), number)
-            for (start, end), (number, span) in zip(edges, found, strict=True)
+            Span(start, end, span.last - span.first, bonferroni_p(span.p_value, tried), span.subkey)
+            for (start, end), span in zip(edges, found, strict=True)
         )
 
     def tokens(self, text: str, detection: Detection) -> list[ScoredToken]:
@@ -292,10 +289,10 @@ class Detector(ReadingScorer):
         level = self.fpr / self._tried
         p = adjusted_p(test.p_value(), share)
         uncertain = test.uncertain_because(share, level) if p > level else None
-        verdict = verdict_of(p, level, detectable=uncertain is None)
+        verdict: Verdict = "watermarked" if p <= level else "uncertain" if uncertain else "not_detected"
         return Detection(
             verdict=verdict,
-            p_value=self.p_value(test, share),
+            p_value=bonferroni_p(p, self._tried),
             fpr=self.fpr,
             key_fingerprint=self.key.fingerprint,
             key_name=self.key.name,
@@ -347,12 +344,6 @@ def detect(text_or_ids: TextOrIds, key: WatermarkKey, **settings: Unpack[Detecto
         settings: those of `Detector`.
     """
     return Detector(key, **settings).detect(text_or_ids)
-
-
-def model_settings(reader: Reader) -> dict[str, Any]:
-    """The language model that reads along as a setting of a detection; none without one."""
-    model = reader.surprisal_model
-    return {} if model is None else {"surprisal_model": model.fingerprint}
 
 
 def setting_of(key: WatermarkKey) -> str:

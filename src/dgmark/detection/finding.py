@@ -264,9 +264,11 @@ class TokenSpan:
         p_value: the p-value, at least the smallest normal float.
         log_p: the logarithm of the tail over the part's share, without limits and before any factor for sub-keys; it
             ranks the parts, also those of a long text whose p-values are the smallest float.
+        subkey: the sub-key that marks them; None for a key without sub-keys.
     """
 
     first: int
     last: int
     p_value: float
     log_p: float
+    subkey: int | None = None

@@ -15,6 +15,7 @@ from jaxtyping import Int
 
 from dgmark.arguments.contents import Content
 from dgmark.detection.detector import Detector
+from dgmark.detection.match_null import MatchNull
 
 LEVELS = (0.1, 0.01, 1e-3, 1e-4)
 # the level at which the texts of a template are counted, and the chance at most that one stands out by luck
@@ -162,16 +163,7 @@ def _standing_out(ids: Sequence[str], p_values: Sequence[float], groups: list[li
     several, chosen = [group for group in groups if len(group) >= _FEWEST], list[Template]()
     for group in several:
         found = sum(p_values[text] <= TEMPLATE_LEVEL for text in group)
-        if _tail(found, len(group)) * len(several) <= _LUCK:
+        luck = MatchNull.of_distinct(len(group), round(1 / TEMPLATE_LEVEL)).tail(found)
+        if luck * len(several) <= _LUCK:
             chosen.append(Template(tuple(ids[text] for text in group), found, min(p_values[text] for text in group)))
     return tuple(sorted(chosen, key=lambda one: (one.smallest, one.ids)))
-
-
-def _tail(found: int, of: int) -> float:
-    """P(at least `found` of so many independent texts are at `TEMPLATE_LEVEL`)."""
-    at, above = math.log(TEMPLATE_LEVEL), math.log1p(-TEMPLATE_LEVEL)
-
-    def log_ways(k: int) -> float:
-        return math.lgamma(of + 1) - math.lgamma(k + 1) - math.lgamma(of - k + 1)
-
-    return sum(math.exp(log_ways(k) + k * at + (of - k) * above) for k in range(found, of + 1))

@@ -15,7 +15,7 @@ from typing import Any, Unpack
 from dgmark.arguments.checks import as_path, check_name, several
 from dgmark.arguments.contents import Content
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.detector import DEFAULT_FPR, Detector, OwnRuleOptions, model_settings, setting_of
+from dgmark.detection.detector import DEFAULT_FPR, Detector, OwnRuleOptions, setting_of
 from dgmark.detection.reader import Reader
 from dgmark.detection.result import Detection
 from dgmark.detection.rules import language_model, options_for
@@ -61,7 +61,6 @@ class Keyring(Scorer):
             Detector(key, fpr=fpr, keys_tested=len(self.keys), surprisal_model=model, **asdict(own))
             for key, own in zip(self.keys, of_tests, strict=True)
         ]
-        self._options = {name: value for own in of_tests for name, value in asdict(own).items()}
         of_models: dict[tuple[str, int], list[Detector]] = {}
         for detector in detectors:
             spec = detector.key.spec
@@ -75,7 +74,7 @@ class Keyring(Scorer):
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text."""
         keys = sorted(setting_of(key) for key in self.keys)
-        return self._of_models[0].settings | {"keys": keys} | self._options
+        return _of_all(self._of_models) | {"keys": keys}
 
     def _detections(self, contents: list[Content]) -> list[Detection | DgmarkError]:
         found = [model.detect_many(contents, errors="return") for model in self._of_models]
@@ -90,7 +89,7 @@ class _KeysOfModel(ReadingScorer):
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {**self._detectors[0].settings, **model_settings(self.reader)}
+        return _of_all(self._detectors)
 
     @property
     def reads_layout(self) -> bool:
@@ -104,6 +103,11 @@ class _KeysOfModel(ReadingScorer):
         tested = ((one, one.test(tokens)) for one in self._detectors)  # one at a time: a test of pairs is large
         likeliest, test = min(tested, key=lambda one: _rank(one[0].p_value(one[1], share)))
         return likeliest.detection(test, len(tokens.ids), share)
+
+
+def _of_all(scorers: Iterable[Scorer]) -> dict[str, Any]:
+    """The settings of scorers that differ in their keys, and in the options that the rules of these have."""
+    return {name: value for one in scorers for name, value in one.settings.items()}
 
 
 def _likeliest(of_models: Sequence[Detection | DgmarkError]) -> Detection | DgmarkError:

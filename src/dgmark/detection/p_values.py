@@ -12,6 +12,7 @@ a valid p-value (the union bound; weighted Bonferroni). The shares, from the out
 """
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,12 @@ from jaxtyping import Float, Int
 
 # no p-value is smaller: the smallest normal float
 MIN_P = float(np.finfo(np.float64).tiny)
-# more than the rounding of the bounds of a tail
-_SLACK = 1e-9
+# more than the rounding of the bounds of a tail, of up to 2^28 pairs
+_SLACK = 1e-5
 # log n! less its approximation by Stirling, for n = 0, 1, ...
-_STIRLING_ERRORS = np.array(
-    [0.0, *(math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - math.log(2 * math.pi) / 2 for n in range(1, 40))]
+_STIRLING_ERRORS = (
+    0.0,
+    *(math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - math.log(2 * math.pi) / 2 for n in range(1, 40)),
 )
 
 
@@ -67,16 +69,21 @@ def log_tail(matched: int, pairs: int) -> float:
 
 
 def _log_chance(matched: int, pairs: int) -> float:
-    """What `_log_chances` computes, of one part: an array of one number takes ten times as long."""
+    """The logarithm of the chance of just `matched` of `pairs` fair coins.
+
+    Logarithms of factorials would lose their digits at millions of pairs; the saddle-point form of Loader (2000) does
+    not.
+    """
     if matched in (0, pairs):
         return -pairs * math.log(2)
     product, lean = matched * (pairs - matched), (2 * matched - pairs) / pairs
     log = math.log(pairs / (2 * math.pi * product)) - pairs * (math.log1p(-(lean**2)) + 2 * lean * math.atanh(lean))
-    return log / 2 + _one_stirling_error(pairs) - _one_stirling_error(matched) - _one_stirling_error(pairs - matched)
+    return log / 2 + _stirling_error(pairs) - _stirling_error(matched) - _stirling_error(pairs - matched)
 
 
-def _one_stirling_error(n: int) -> float:
-    return float(_STIRLING_ERRORS[n]) if n < len(_STIRLING_ERRORS) else _stirling_series(n)
+def _stirling_error(n: int) -> float:
+    """Log n! less its approximation by Stirling."""
+    return _STIRLING_ERRORS[n] if n < len(_STIRLING_ERRORS) else _stirling_series(n)
 
 
 def _stirling_series(n: Any) -> Any:
@@ -84,36 +91,23 @@ def _stirling_series(n: Any) -> Any:
     return (1 / 12 - (1 / 360 - (1 / 1260 - 1 / 1680 / n**2) / n**2) / n**2) / n
 
 
-def _log_chances(matched: Int[np.ndarray, " parts"], pairs: Int[np.ndarray, " parts"]) -> Float[np.ndarray, " parts"]:
-    """The logarithm of the chance of just `matched` of `pairs` fair coins.
-
-    Logarithms of factorials would lose their digits at millions of pairs; the saddle-point form of Loader (2000) does
-    not.
-    """
-    product, some = np.maximum(matched * (pairs - matched), 1), np.maximum(pairs, 1)
-    lean = np.where(product > 1, (2 * matched - pairs) / some, 0)
-    log = (np.log(some / (2 * np.pi * product)) - pairs * (np.log1p(-(lean**2)) + 2 * lean * np.arctanh(lean))) / 2
-    log += _stirling_error(pairs) - _stirling_error(matched) - _stirling_error(pairs - matched)
-    chances: Float[np.ndarray, " parts"] = np.where((matched == 0) | (matched == pairs), -pairs * math.log(2), log)
-    return chances
-
-
-def _stirling_error(n: Int[np.ndarray, " parts"]) -> Float[np.ndarray, " parts"]:
-    """Log n! less its approximation by Stirling."""
-    large = np.maximum(n, len(_STIRLING_ERRORS)).astype(float)
-    listed = _STIRLING_ERRORS[np.minimum(n, len(_STIRLING_ERRORS) - 1)]
-    errors: Float[np.ndarray, " parts"] = np.where(n < len(_STIRLING_ERRORS), listed, _stirling_series(large))
-    return errors
-
-
 def log_bounds(
     matched: Int[np.ndarray, " parts"], pairs: Int[np.ndarray, " parts"]
 ) -> tuple[Float[np.ndarray, " parts"], Float[np.ndarray, " parts"]]:
     """A lower and an upper bound of the logarithm of each tail; 0 where no more than half of the pairs match."""
-    term = _log_chances(matched, pairs)
-    # the terms of the tail fall at least as fast as a geometric series that begins with its first two
-    ratio = np.minimum((pairs - matched) / (matched + 1.0), 1 - _SLACK)
+    factorials = _log_factorials(int(pairs.max()).bit_length())
+    term = factorials[pairs] - factorials[matched] - factorials[pairs - matched] - pairs * math.log(2)
     more = 2 * matched > pairs
+    # the terms of the tail fall at least as fast as a geometric series that begins with its first two
+    ratio = np.where(more, (pairs - matched) / (matched + 1.0), 0.0)
     lower = np.where(more, np.maximum(term + np.log1p(ratio) - _SLACK, math.log(MIN_P)), 0.0)
     upper = np.where(more, np.clip(term - np.log1p(-ratio) + _SLACK, math.log(MIN_P), 0.0), 0.0)
     return lower, upper
+
+
+@lru_cache(maxsize=64)
+def _log_factorials(bits: int) -> Float[np.ndarray, " numbers"]:
+    """Log n! of the numbers of so many bits, but for rounding."""
+    few = [math.lgamma(n + 1) for n in range(len(_STIRLING_ERRORS))]
+    n = np.arange(len(few), max(len(few), 2**bits), dtype=float)
+    return np.concatenate([few, (n + 0.5) * np.log(n) - n + math.log(2 * math.pi) / 2 + _stirling_series(n)])

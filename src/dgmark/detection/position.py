@@ -154,7 +154,7 @@ class PositionTest(TextTest):
         assert isinstance(options, PositionOptions)
         self._phase, self._max_crop = options.phase, options.max_crop
         self._matched: dict[int, Bool[np.ndarray, " n"]] = {}
-        self.hypotheses = self._hypotheses(tokens.ids, tokens.positions)
+        self.hypotheses = self._hypotheses()
         self.best = min(self.hypotheses, key=lambda hypothesis: hypothesis.p_value)
 
     @classmethod
@@ -225,16 +225,16 @@ class PositionTest(TextTest):
             return 1
         return self._max_crop + 1 if self.tables.spec.rotation else self.tables.spec.period
 
-    def _hypotheses(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> list[Hypothesis]:
+    def _hypotheses(self) -> list[Hypothesis]:
         """The likeliest hypotheses. With rotation the first one is the uncropped text."""
         spec = self.tables.spec
         if self._phase == "start" or (spec.rotation and not self._max_crop):
             return [self._hypothesis(0, 1.0)]
         # Any one shift may be picked after looking at the text, as each has its own share of the rate.
         if not spec.rotation:
-            best = int(self._matched_by_phase(ids, positions).argmax())
+            best = int(self._matched_by_phase().argmax())
             return [self._hypothesis(best, 1 / spec.period)]
-        crop = self._likeliest_crop(ids[:_TOKENS_FOR_CROP], positions[:_TOKENS_FOR_CROP])
+        crop = self._likeliest_crop()
         self._matching(0, crop)
         return [
             self._hypothesis(0, UNCROPPED_SHARE),
@@ -246,7 +246,7 @@ class PositionTest(TextTest):
         missing = [shift for shift in dict.fromkeys(shifts) if shift not in self._matched]
         if missing:
             at = np.concatenate([self.tokens.positions + shift for shift in missing])
-            matched = self.tables.matching_once(np.tile(self.tokens.ids, len(missing)), at)
+            matched = self.tables.matching(np.tile(self.tokens.ids, len(missing)), at, once=True)
             self._matched.update(zip(missing, np.split(matched, len(missing)), strict=True))
         return [self._matched[shift] for shift in shifts]
 
@@ -260,20 +260,19 @@ class PositionTest(TextTest):
             distinct = np.unique(np.unique(items) // spec.table_size, return_counts=True)[1].tolist()
         return Hypothesis(shift, matched, weight, MatchNull.of(counts), balance_of(spec, distinct))
 
-    def _matched_by_phase(
-        self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]
-    ) -> Int[np.ndarray, " period"]:
+    def _matched_by_phase(self) -> Int[np.ndarray, " period"]:
         """Matches if the first token's position were 0, 1, ... modulo the code's period."""
         spec, tables = self.tables.spec, self.tables
-        places = positions % spec.period * spec.modulus + tables.table()[ids]
+        places = self.tokens.positions % spec.period * spec.modulus + tables.table()[self.tokens.ids]
         counts = np.bincount(places, minlength=spec.period * spec.modulus).reshape(spec.period, spec.modulus)
         matched: Int[np.ndarray, " period"] = counts[np.arange(spec.period), tables.shifted_codes].sum(axis=1)
         return matched
 
-    def _likeliest_crop(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> int:
+    def _likeliest_crop(self) -> int:
         """The shift in 1..max_crop at which the most tokens match a rotating key."""
         spec, tables = self.tables.spec, self.tables
-        distinct, token = np.unique(ids, return_inverse=True)
+        positions = self.tokens.positions[:_TOKENS_FOR_CROP]
+        distinct, token = np.unique(self.tokens.ids[:_TOKENS_FOR_CROP], return_inverse=True)
         last = int(positions.max(initial=0)) + self._max_crop
         groups = np.stack([tables.table(segment)[distinct] for segment in range(last // spec.rotation + 1)])
         counts = [

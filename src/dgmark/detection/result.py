@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from dgmark.arguments.checks import flag, several
 from dgmark.arguments.column_names import Fields
 from dgmark.arguments.contents import Content, TextOrIds, content_of
-from dgmark.detection.finding import Finding, Span, Verdict
+from dgmark.detection.finding import Finding, Span
 from dgmark.detection.sentences import summary
 from dgmark.errors import SettingsError
 from dgmark.watermark.rules import OWN, find_rule
@@ -124,11 +124,6 @@ def _plain(value: Any) -> Any:
 _HIDDEN = {"subkeys_tested", "incomplete", "rule_title", "units", "key_name", *PAYLOAD_FIELDS}
 DETECTION_FIELDS = [name for name in Detection.__dataclass_fields__ if name not in _HIDDEN]
 DETECTION_FIELDS.insert(DETECTION_FIELDS.index("guaranteed") + 1, "summary")
-
-
-def verdict_of(p_value: float, level: float, *, detectable: bool) -> Verdict:
-    """The verdict of a p-value at `level`; `detectable`: whether a typical mark would be found in this text."""
-    return "watermarked" if p_value <= level else "not_detected" if detectable else "uncertain"
 
 
 def share_of(spans: Iterable[Span], content: Content | list[int]) -> float:

@@ -58,8 +58,8 @@ class RowKeys:
         self.keys = dict(keys)
         for key in self.keys.values():
             check_key(key)
-        if isinstance(settings.get("surprisal_model"), str):  # loaded once
-            settings["surprisal_model"] = language_model(settings["surprisal_model"], [*self.keys.values()])
+        # loaded once
+        settings["surprisal_model"] = language_model(settings.get("surprisal_model"), [*self.keys.values()])
         tokenizers: dict[str, Any] = {}  # one in memory for all keys of one
         self._detectors: dict[WatermarkKey, Detector] = {}
         for key in self.keys.values():

@@ -15,9 +15,6 @@ from dgmark.detection.surprisal import SurprisalModel
 from dgmark.errors import DgmarkError, SettingsError, each
 from dgmark.watermark.key import WatermarkKey
 
-# the sub-key of a span, None for a key without sub-keys, and the span
-SubkeySpan = tuple[int | None, TokenSpan]
-
 
 @dataclass(frozen=True)
 class RuleOptions:
@@ -142,7 +139,7 @@ class TextTest(ABC):
         """Which tokens are shown as scored; None for all of them."""
         return None
 
-    def spans(self, fpr: float) -> list[SubkeySpan]:  # noqa: ARG002
+    def spans(self, fpr: float) -> list[TokenSpan]:  # noqa: ARG002
         """The spans that carry the mark, which do not overlap, in order; see `no_spans`.
 
         Args:

@@ -219,9 +219,8 @@ class PairHashes:
     def matches(self, number: int) -> Bool[np.ndarray, " n"]:
         """Whether each pair matches under one sub-key, see `matching_pairs`."""
         block, bit = divmod(number, _OUTPUT_BITS)
-        if block not in self._blocks:
-            return matching_pairs(self.words, self.key, number)
-        matches: Bool[np.ndarray, " n"] = (self._known[block - self._blocks.start] >> bit) & 1 == 1
+        (hashes,) = self.of_blocks(range(block, block + 1))
+        matches: Bool[np.ndarray, " n"] = (hashes >> bit) & 1 == 1
         return matches
 
     def of_blocks(self, blocks: range) -> Int[np.ndarray, "blocks n"]:

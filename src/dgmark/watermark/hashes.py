@@ -4,6 +4,8 @@ The same code and bits for int64 arrays of numpy and tensors of torch with at le
 branches, so they may stand in a CUDA graph. (Aumasson and Bernstein 2012; Steele, Lea and Flood 2014.)
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -50,89 +52,64 @@ def siphash(words: Words, key: SipHashKey | tuple[Words, Words]) -> Words:
     """
     if isinstance(words, np.ndarray):  # unsigned, so that no sign moves in
         first, second = (np.asarray(half, np.int64).view(np.uint64) for half in key)
-        return _hashed_in_place(words.view(np.uint64), first, second).view(np.int64)  # type: ignore[return-value]
-    return _hashed(words, *key)  # type: ignore[no-any-return]
+        return _in_blocks(words.view(np.uint64), first, second).view(np.int64)  # type: ignore[return-value]
+    state = (words * 0 + (half ^ constant) for half, constant in zip((*key, *key), _INITIAL, strict=True))
+    hashes: Words = _hashed(words, *state, rotated=_rotated)
+    return hashes
 
 
-def _hashed_in_place(words: NDArray[np.uint64], first: Any, second: Any) -> NDArray[np.uint64]:
-    """What `_hashed` computes, for arrays of numpy: in blocks that stay in a core's cache, and in place."""
+def _in_blocks(words: NDArray[np.uint64], first: Any, second: Any) -> NDArray[np.uint64]:
+    """The hashes of an array of numpy, in blocks that stay in a core's cache."""
     hashes = np.empty(words.shape, np.uint64)
     flat, out = words.reshape(-1), hashes.reshape(-1)
     halves = [half if not half.ndim else np.broadcast_to(half, words.shape).reshape(-1) for half in (first, second)]
     for begin in range(0, len(flat), _WORDS_AT_ONCE):
         some = slice(begin, begin + _WORDS_AT_ONCE)
         own = [half[some] if half.ndim else half for half in halves]
-        _hash_block(flat[some], own[0], own[1], out[some])
+        *last, spare = np.empty((4, len(out[some])), np.uint64)
+        state = [out[some], *last]  # the first of these becomes the hashes
+        for v, half, constant in zip(state, own * 2, _INITIAL, strict=True):
+            v[:] = half ^ np.uint64(constant)
+        _hashed(flat[some], *state, rotated=partial(_rotated_in_place, spare))
     return hashes
 
 
-def _hash_block(words: Any, first: Any, second: Any, out: Any) -> None:
-    """Write the hashes of some words into `out`."""
-    state = np.empty((5, len(words)), np.uint64)
-    v0, v1, v2, v3, spare = state
-    for v, half, constant in zip((v0, v1, v2, v3), (first, second, first, second), _INITIAL, strict=True):
-        v[:] = half ^ np.uint64(constant)
-    for block, rounds in ((words, 2), (np.uint64(_LENGTH), 2), (None, 4)):
+def _hashed(words: Any, v0: Any, v1: Any, v2: Any, v3: Any, *, rotated: Callable[[Any, int], Any]) -> Any:
+    """The hashes of words, from the first state of each; they are written over its first part."""
+    for block, rounds in ((words, 2), (_LENGTH, 2), (None, 4)):
         if block is None:
-            v2 ^= np.uint64(0xFF)
+            v2 ^= 0xFF
         else:
             v3 ^= block
         for _ in range(rounds):
             v0 += v1
             v2 += v3
-            _rotate(v1, 13, spare)
-            _rotate(v3, 16, spare)
+            v1, v3 = rotated(v1, 13), rotated(v3, 16)
             v1 ^= v0
             v3 ^= v2
-            _rotate(v0, 32, spare)
+            v0 = rotated(v0, 32)
             v0 += v3
             v2 += v1
-            _rotate(v1, 17, spare)
-            _rotate(v3, 21, spare)
+            v1, v3 = rotated(v1, 17), rotated(v3, 21)
             v1 ^= v2
             v3 ^= v0
-            _rotate(v2, 32, spare)
+            v2 = rotated(v2, 32)
         if block is not None:
             v0 ^= block
-    np.bitwise_xor(v0, v1, out=out)
-    out ^= v2
-    out ^= v3
+    v0 ^= v1
+    v0 ^= v2
+    v0 ^= v3
+    return v0
 
 
-def _rotate(words: Any, bits: int, spare: Any) -> None:
+def _rotated_in_place(spare: Any, words: Any, bits: int) -> Any:
     left, right = _SHIFTS[bits]
     np.left_shift(words, left, out=spare)
     np.right_shift(words, right, out=words)
-    np.bitwise_or(words, spare, out=words)
-
-
-def _hashed(words: Any, first: Any, second: Any) -> Any:
-    halves = zip((first, second, first, second), _INITIAL, strict=True)
-    v0, v1, v2, v3 = (words * 0 + (half ^ constant) for half, constant in halves)
-    for block, rounds in ((words, 2), (_LENGTH, 2), (None, 4)):
-        if block is None:
-            v2 = v2 ^ 0xFF
-        else:
-            v3 = v3 ^ block
-        for _ in range(rounds):
-            v0, v1, v2, v3 = _round(v0, v1, v2, v3)
-        if block is not None:
-            v0 = v0 ^ block
-    return v0 ^ v1 ^ v2 ^ v3
-
-
-def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> tuple[Any, Any, Any, Any]:
-    v0, v2 = v0 + v1, v2 + v3
-    v1, v3 = _rotated(v1, 13) ^ v0, _rotated(v3, 16) ^ v2
-    v0, v2 = _rotated(v0, 32) + v3, v2 + v1
-    v1, v3 = _rotated(v1, 17) ^ v2, _rotated(v3, 21) ^ v0
-    return v0, v1, _rotated(v2, 32), v3
+    return np.bitwise_or(words, spare, out=words)
 
 
 def _rotated(words: Any, bits: int) -> Any:
-    if isinstance(words, np.ndarray):
-        left, right = _SHIFTS[bits]
-        return words << left | words >> right
     return (words << bits) | shifted(words, 64 - bits)
 
 

@@ -323,26 +323,22 @@ def _key_of(content: bytes, source: str) -> WatermarkKey:
         KeyFileError: its rule is added by a package that is not installed.
         KeyFileFormat: it is none, or damaged.
     """
-    key, fingerprint = _stated_key(content, source)
-    if fingerprint != key.fingerprint:
-        raise KeyFileFormat(
-            f"{source} is damaged: its contents do not have the fingerprint that it states; restore it from a copy"
-        )
-    return key
-
-
-def _stated_key(content: bytes, source: str) -> tuple[WatermarkKey, str]:
-    """The key that a key file holds, and the fingerprint that it states."""
     try:
-        return _parsed(content)
+        key, fingerprint = _parsed(content)
     except MissingExtra as error:
         raise KeyFileError(f"{source} cannot be used here: {error}") from None
     except ValidationError as error:
-        problem = f"fields invalid or missing: {wrong_fields(error)}"
+        problem = (
+            f"is not a key file: fields invalid or missing: {wrong_fields(error)}; give what `dgmark keygen` wrote"
+        )
     except (SettingsError, ValueError) as error:
-        problem = f"it is damaged: {error}"
+        problem = f"is not a key file: it is damaged: {error}; give what `dgmark keygen` wrote"
+    else:
+        if fingerprint == key.fingerprint:
+            return key
+        problem = "is damaged: its contents do not have the fingerprint that it states; restore it from a copy"
     # out here, so that it carries no exception that holds the secret
-    raise KeyFileFormat(f"{source} is not a key file: {problem}; give what `dgmark keygen` wrote")
+    raise KeyFileFormat(f"{source} {problem}")
 
 
 def _parsed(content: bytes) -> tuple[WatermarkKey, str]:

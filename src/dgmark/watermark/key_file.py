@@ -1,5 +1,6 @@
 """The key file: JSON with mode 0600. It is never overwritten, and no error message shows the secret."""
 
+import json
 import os
 import re
 import stat
@@ -83,7 +84,13 @@ def read_private(path: Path, maker: str) -> tuple[Secret, int]:
         raise KeyFileFormat(
             f"{path} has more than {MAX_FILE_BYTES} bytes, so it is not a key file: give the right file"
         )
-    _check_encoding(content, path)
+    encoding = json.detect_encoding(content)
+    if encoding != "utf-8" and b"{" in content[:8]:  # JSON, perhaps behind a byte order mark
+        name = "UTF-8 with a byte order mark" if encoding == "utf-8-sig" else encoding[:6].upper()
+        raise KeyFileFormat(
+            f"the key file {path} is in {name}, as editors and shells of Windows write it: save it as UTF-8 "
+            "without a byte order mark"
+        )
     return content, mode
 
 
@@ -94,34 +101,6 @@ def _mode_of(file: BufferedIOBase) -> int:
     except OSError:  # standard input that was replaced has no number
         return PRIVATE
     return stat.S_IMODE(mode) if stat.S_ISREG(mode) else PRIVATE
-
-
-# how a file in JSON begins that is not UTF-8 without a byte order mark
-_OTHER_ENCODINGS = {
-    b"\xef\xbb\xbf": "UTF-8 with a byte order mark",
-    b"\xff\xfe\0\0": "UTF-32",  # before what it begins with
-    b"\0\0\xfe\xff": "UTF-32",
-    b"{\0\0\0": "UTF-32",
-    b"\0\0\0{": "UTF-32",
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
-    b"{\0": "UTF-16",
-    b"\0{": "UTF-16",
-}
-
-
-def _check_encoding(content: bytes, path: Path) -> None:
-    """Refuse a file that an editor or a shell has written in another encoding.
-
-    Raises:
-        KeyFileFormat: it has.
-    """
-    for beginning, name in _OTHER_ENCODINGS.items():
-        if content.startswith(beginning):
-            raise KeyFileFormat(
-                f"the key file {path} is in {name}, as editors and shells of Windows write it: save it as UTF-8 "
-                "without a byte order mark"
-            )
 
 
 class KeyFile(BaseModel):

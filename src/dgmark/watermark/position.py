@@ -219,38 +219,31 @@ class GroupTables:
         wanted: UInt8[np.ndarray, " n"] = self.code[positions % self.spec.period]
         return wanted
 
-    def groups(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, " n"]:
-        """Group of each token at its position.
+    def matching(
+        self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"], *, once: bool = False
+    ) -> Bool[np.ndarray, " n"]:
+        """Whether each token is in its position's matching set: f(v, key) = r(i).
+
+        Args:
+            ids: the tokens.
+            positions: their positions.
+            once: make no tables of segments of few tokens, which is faster unless they are asked for again.
 
         Raises:
             VocabularyMismatch: an id lies outside the table.
         """
-        check_ids(ids, self.spec.table_size)
-        groups: UInt8[np.ndarray, " n"]
-        if not self.spec.rotation:
+        spec = self.spec
+        check_ids(ids, spec.table_size)
+        if not spec.rotation:
             groups = self.table()[ids]
-            return groups
-        groups = np.empty(len(ids), dtype=np.uint8)
-        for segment, places in self._by_segment(positions):
-            groups[places] = self.table(segment)[ids[places]]
-        return groups
-
-    def matching(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-        """Whether each token is in its position's matching set: f(v, key) = r(i)."""
-        matches: Bool[np.ndarray, " n"] = self.groups(ids, positions) == self.residues(positions)
-        return matches
-
-    def matching_once(self, ids: Int[np.ndarray, " n"], positions: Int[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-        """What `matching` gives, sooner for segments of few tokens, whose tables are not kept."""
-        if not self.spec.rotation:
-            return self.matching(ids, positions)
-        check_ids(ids, self.spec.table_size)
-        groups, spec = np.empty(len(ids), dtype=np.uint8), self.spec
-        for segment, places in self._by_segment(positions):
-            if len(places) > FEW_TOKENS:
-                groups[places] = self.table(segment)[ids[places]]
-            else:
-                groups[places] = groups_of_few(self.secret, spec.modulus, spec.table_size, segment, ids[places])
+        else:
+            groups = np.empty(len(ids), dtype=np.uint8)
+            for segment, places in self._by_segment(positions):
+                own = ids[places]
+                if once and len(own) <= FEW_TOKENS:
+                    groups[places] = groups_of_few(self.secret, spec.modulus, spec.table_size, segment, own)
+                else:
+                    groups[places] = self.table(segment)[own]
         matches: Bool[np.ndarray, " n"] = groups == self.residues(positions)
         return matches
 

@@ -111,6 +111,7 @@ def check_word_classes(spec: WatermarkSpec, tokenizer: Tokenizer) -> None:
         )
 
 
+@lru_cache(maxsize=64)
 def class_table(spec: WatermarkSpec) -> Int[np.ndarray, " vocab"] | None:
     """The class of each id of the padded vocabulary, read-only; None for a key that tells all ids apart.
 
@@ -121,12 +122,8 @@ def class_table(spec: WatermarkSpec) -> Int[np.ndarray, " vocab"] | None:
         ModelNotFound: no tokenizer was checked, and the one that the key names is unavailable.
         TokenizerMismatch: the tokenizer that the key names has other classes.
     """
-    return None if spec.word_classes is None else _padded_table(spec)
-
-
-@lru_cache(maxsize=16)
-def _padded_table(spec: WatermarkSpec) -> Int[np.ndarray, " vocab"]:
-    assert spec.word_classes is not None
+    if spec.word_classes is None:
+        return None
     if spec.word_classes not in _known:
         try:
             check_word_classes(spec, load_tokenizer(spec.tokenizer))

@@ -32,7 +32,7 @@ def without_markup(text: str) -> tuple[MappedText, float]:
     if sum(map(text.count, _SIGNS)) < _FEWEST_SIGNS * spaces:
         return unchanged, 0.0
     mapped = unchanged
-    for find in (_comments, _pod, _tags, *(_TEX if _is_tex(text) else ()), *_CONSTRUCTS, _entities):
+    for find in (_comments, _pod, _tags, *(_TEX if _COMMAND.search(text) else ()), *_CONSTRUCTS, _entities):
         mapped = mapped.edited(find(mapped.text))
     touched = _touched(mapped)
     return mapped if touched > _LEAST_TOUCHED else unchanged, touched
@@ -108,6 +108,7 @@ def _entities(text: str) -> Edits:
 
 # --- TeX
 
+# what a text in TeX has
 _COMMAND = re.compile(r"\\[A-Za-z]{2,}\*?(?:\[[^\[\]]{0,200}\])?\{|\{\\[A-Za-z]{2,} ")
 # TeX's signs of accents, and the accents that Unicode puts after a letter
 _ACCENTS = dict(
@@ -138,10 +139,6 @@ _TEX = (
     _construct(r"\\[A-Za-z]+\*?(?:\[[^\[\]]{0,200}\])?(?=\{)|\\[A-Za-z]+\s*|\\-"),
     _construct(r"\\([#$%&_{}])|[{}]"),
 )
-
-
-def _is_tex(text: str) -> bool:
-    return bool(_COMMAND.search(text))
 
 
 # --- Markdown, reStructuredText, Org, AsciiDoc, wikis, forums

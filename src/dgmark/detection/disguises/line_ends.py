@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
-from dgmark.detection.disguises.mapped_text import MappedText
+from dgmark.detection.disguises.mapped_text import LINE, MappedText
 
 # a text is hard-wrapped if its lines are so wide, and as many of them, and such a share of them, end for want of room
 _WIDTHS = range(40, 101)
@@ -85,7 +85,17 @@ def _words_alone(text: str) -> Iterator[tuple[int, int, str]]:
     A text that was cut into pieces of a few letters is put together without spaces.
     """
     for run in _runs(text, _ALONE, _PIECE):
-        yield from _joined(text, run)
+        usual = _usual_distance(run)
+        size = _piece_size([line.line_end - line.line_start for line in run])
+        words = [text[line.start : line.end] for line in run]
+        if size and statistics.mean(any(map(str.isalpha, word)) for word in words) >= _SHARE_WORDS:
+            for line, after in pairwise(run):
+                whole = line.line_end - line.line_start == size and after.number - line.number == usual
+                yield line.line_end, after.line_start, "" if whole else " "
+        elif not size and _are_words(words) and not _is_list(words):
+            yield run[0].line_start, run[0].start, ""
+            for line, after in pairwise(run):
+                yield line.end, after.start, " " if after.number - line.number == usual else "\n"
 
 
 def _runs(text: str, words: re.Pattern[str], piece: int) -> Iterator[list[_Line]]:
@@ -98,32 +108,14 @@ def _runs(text: str, words: re.Pattern[str], piece: int) -> Iterator[list[_Line]
 
 def _lines_of(text: str, words: re.Pattern[str], piece: int) -> Iterator[_Line | None]:
     """The lines that are such words, or have at most so many characters; None for each other that is not empty."""
-    start = 0
-    for number, line in enumerate(text.split("\n")):
-        end = start + len(line)
-        if line.strip():
-            word = words.fullmatch(line) if len(line) < _LONGEST else None
+    for number, line in enumerate(LINE.finditer(text)):
+        start, end = line.span()
+        if line[0].strip():
+            word = words.fullmatch(text, start, end) if end - start < _LONGEST else None
             if word:
-                yield _Line(number, start + word.start(1), start + word.end(1), start, end)
+                yield _Line(number, *word.span(1), start, end)
             else:
-                yield _Line(number, start, end, start, end) if len(line) <= piece else None
-        start = end + 1
-
-
-def _joined(text: str, run: Sequence[_Line]) -> Iterator[tuple[int, int, str]]:
-    usual = _usual_distance(run)
-    size = _piece_size([line.line_end - line.line_start for line in run])
-    words = [text[line.start : line.end] for line in run]
-    if size:
-        if statistics.mean(any(map(str.isalpha, word)) for word in words) < _SHARE_WORDS:
-            return
-        for line, after in pairwise(run):
-            whole = line.line_end - line.line_start == size and after.number - line.number == usual
-            yield line.line_end, after.line_start, "" if whole else " "
-    elif _are_words(words) and not _is_list(words):
-        yield run[0].line_start, run[0].start, ""
-        for line, after in pairwise(run):
-            yield line.end, after.start, " " if after.number - line.number == usual else "\n"
+                yield _Line(number, start, end, start, end) if end - start <= piece else None
 
 
 def _short_lines(text: str) -> Iterator[tuple[int, int, str]]:

@@ -1,10 +1,14 @@
 """`MappedText`: a text that was made from another by edits, with the place of each of its characters there."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int
+
+# each line of a text, without its end
+LINE = re.compile("^.*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
-from dgmark.detection.disguises.mapped_text import MappedText
+from dgmark.detection.disguises.mapped_text import LINE, MappedText
 
 _LEAST = 3  # quoted lines in a row
 _SOME = re.compile("^ ?[>|]", re.MULTILINE)
@@ -34,9 +34,7 @@ def _signs(text: str) -> Iterator[tuple[int, int, str]]:
 
 def _signs_of_lines(text: str) -> Iterator[tuple[int, int] | None]:
     """The place of the signs of quoting of each line; None for a line without, such as the row of a table."""
-    start = 0
-    for line in text.split("\n"):
-        is_row = line.rstrip().endswith("|") and line.count("|") > 1
-        sign = None if is_row else _QUOTED.match(line)
-        yield (start, start + sign.end()) if sign else None
-        start += len(line) + 1
+    for line in LINE.finditer(text):
+        is_row = line[0].rstrip().endswith("|") and line[0].count("|") > 1
+        sign = None if is_row else _QUOTED.match(text, *line.span())
+        yield sign.span() if sign else None

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dgmark.detection.disguises.mapped_text import MappedText
+from dgmark.detection.disguises.mapped_text import LINE, MappedText
 
 _LEAST, _SHARE = 8, 1 / 2  # lines with text on both sides of the gutter, and their share of all lines on a page
 _FEWEST_WORDS = 3  # words of a line of a column, on the average: the cells of a table have fewer
@@ -33,27 +33,19 @@ def one_after_the_other(mapped: MappedText) -> MappedText:
         return mapped
     start, read, found = 0, list[tuple[_Line, str]](), False
     for page in text.split("\f"):
-        lines = list(_lines_of(page, start))
+        lines = [_Line(start + line.start(), line[0]) for line in LINE.finditer(page)]
         gutter = _gutter_of([line.text for line in lines])
         found |= gutter is not None
         read += ((line, "\n") for line in lines) if gutter is None else _columns(lines, gutter)
         start += len(page) + 1
     if not found:
         return mapped
-    # what stands after a line has the place of its last character
-    places = [np.append(np.arange(line.start, line.start + len(line.text)), _last(line)) for line, _ in read]
+    # what stands after a line has the place of its last character, or of where an empty line ends
+    places = np.concatenate(
+        [[*range(line.start, line.start + len(line.text)), line.start + max(0, len(line.text) - 1)] for line, _ in read]
+    )
     joined = "".join(line.text + end for line, end in read)
-    return mapped.then(MappedText(joined[:-1], np.concatenate(places)[:-1]))
-
-
-def _last(line: _Line) -> int:
-    return line.start + max(0, len(line.text) - 1)
-
-
-def _lines_of(page: str, start: int) -> Iterator[_Line]:
-    for text in page.split("\n"):
-        yield _Line(start, text)
-        start += len(text) + 1
+    return mapped.then(MappedText(joined[:-1], np.minimum(places, len(text) - 1)[:-1]))
 
 
 def _gutter_of(lines: list[str]) -> int | None:
@@ -86,7 +78,7 @@ def _columns(lines: list[_Line], gutter: int) -> Iterator[tuple[_Line, str]]:
             yield from ((line, "\n") for line in some)
             continue
         yield from _joined([_stripped(line.start, line.text[:gutter]) for line in some])
-        yield from _joined([_stripped(line.start + gutter, line.text[gutter:]) for line in some])
+        yield from _joined([_stripped(line.start + min(gutter, len(line.text)), line.text[gutter:]) for line in some])
 
 
 def _joined(column: list[_Line]) -> Iterator[tuple[_Line, str]]:
