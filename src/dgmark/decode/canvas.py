@@ -115,16 +115,17 @@ class Trace:
     matched: list[bool] = field(default_factory=list)
     had_choice: list[bool] = field(default_factory=list)
 
-    def extend(self, later: "Trace", after: int = 0) -> None:
-        """Add later commits, whose steps are counted from `after`."""
-        self.step.extend(step + after for step in later.step)
-        for name in ("position", "token_id", "reward", "matched", "had_choice"):
-            getattr(self, name).extend(getattr(later, name))
-
     def choices(self, stop: int | None = None) -> int:
         """How many tokens, of those before the position `stop`, had a choice; of edited ones, the last edit counts."""
         last = dict(zip(self.position, self.had_choice, strict=True))
         return sum(choice for position, choice in last.items() if stop is None or position < stop)
+
+
+def extend_trace(trace: Trace, later: Trace, after: int = 0) -> None:
+    """Add later commits to a trace; their steps are counted from `after`."""
+    trace.step.extend(step + after for step in later.step)
+    for name in ("position", "token_id", "reward", "matched", "had_choice"):
+        getattr(trace, name).extend(getattr(later, name))
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,8 @@ class BatchEvents:
             positions, tokens, rewards, matched, choice, edited = (
                 [column[index] for index in mine] for column in columns
             )
-            self._traces[row].extend(Trace([commits.step] * len(mine), positions, tokens, rewards, matched, choice))
+            made = Trace([commits.step] * len(mine), positions, tokens, rewards, matched, choice)
+            extend_trace(self._traces[row], made)
             yield Committed(self._numbers[row], commits.step, positions, tokens, rewards, matched, edited)
 
 

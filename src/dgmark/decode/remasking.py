@@ -11,7 +11,7 @@ import torch
 
 from dgmark.arguments.checks import is_of, number, shown
 from dgmark.checkpoint.tokenizer import EncodedText, Tokenizer
-from dgmark.decode.canvas import Canvas, Progress, Trace
+from dgmark.decode.canvas import Canvas, Progress, Trace, extend_trace
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.draws import seeds_within
 from dgmark.decode.generation import responses_of
@@ -129,7 +129,7 @@ class Remasker:
             for start, stop, own in windows(len(ids), self._model.context_length, places):
                 window = replace(request, prompt=self._canvas(ids[start:stop], own, start), seed=next(seeds))
                 ids[start:stop], steps = self._filled(window, ids[start:stop], progress)
-                trace.extend(steps, after=trace.step[-1] + 1 if trace.step else 0)
+                extend_trace(trace, steps, after=trace.step[-1] + 1 if trace.step else 0)
             done += places
             if self._detector is not None and (self._target is not None or turn == TURNS - 1):
                 p_value = self._detector.detect(self._model.tokenizer.decode(ids)).p_value
