@@ -178,11 +178,11 @@ def _with_notes(items: Iterable[Item | BadRow], scorer: AnyScorer) -> Iterator[I
     keys = keys_of(scorer)[:1] if isinstance(scorer, RowKeys) else keys_of(scorer)
     for item in items:
         if isinstance(item, Item) and (seconds := seconds_to_check(item.content, keys)) > _LONG_SECONDS:
-            stderr().print(f"{item.name}: {work_of(keys)} takes about {seconds:.0f} seconds", markup=False)
+            stderr().print(f"{item.name}: {work_of(keys)} takes about {seconds:.0f} seconds")
         if isinstance(item, Item) and item.notes and item.notes != shown:
             shown = item.notes
             for note in item.notes:
-                stderr().print(f"{item.name}: {note}", markup=False)
+                stderr().print(f"{item.name}: {note}")
         yield item
 
 
@@ -198,8 +198,7 @@ def _report_skipped(files: list[str]) -> None:
         more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
         stderr().print(
             f"not read, as their endings are those of no document, or they hold keys: "
-            f"{', '.join(map(visible, files[:_NAMED]))}{more}",
-            markup=False,
+            f"{', '.join(map(visible, files[:_NAMED]))}{more}"
         )
 
 

@@ -107,7 +107,7 @@ class RowOutput:
             for row in rows:
                 if "error" not in row:
                     if not single:
-                        stdout().print(f"── {row['id']}", style="dim", markup=False)
+                        stdout().print(f"── {row['id']}", style="dim")
                     text = row["text"]
                     print(visible(text, lines=True) if sys.stdout.isatty() else text, flush=True)
 
@@ -145,7 +145,7 @@ def make_rows(
         left = [task for task in tasks if task.row_id not in finished]
         if len(left) < len(tasks):
             done = len(tasks) - len(left)
-            stderr().print(f"{done} of {len(tasks)} rows are already in {output.out}", markup=False)
+            stderr().print(f"{done} of {len(tasks)} rows are already in {output.out}")
         with row_bar() as bar:
             bar.show("", 0, len(left), tokens_each)
             for start in range(0, len(left), batch_size):
@@ -174,7 +174,7 @@ def make_rows(
 def tell_counts(out: str | Path, tally: Tally, made: str, not_made: str) -> None:
     """Say on stderr what an output holds: how many rows have what was to be made, and how many have not."""
     before = f"; of these, {tally.resumed} there already" if tally.resumed else ""
-    stderr().print(f"{out}: {tally.scored} {made}, {tally.unusable} {not_made}{before}", markup=False)
+    stderr().print(f"{out}: {tally.scored} {made}, {tally.unusable} {not_made}{before}")
 
 
 def tell_written(out: str, tally: Tally) -> None:
@@ -215,10 +215,10 @@ def table_counts(
 def tell_of_marks(tally: "MarkTally") -> None:
     """Say on stderr how many texts were found by their check, and warn of those that will not be found."""
     if tally.problem is not None:
-        stderr().print(f"warning: {tally.problem}", markup=False)
+        stderr().print(f"warning: {tally.problem}")
     elif tally.checked:
         texts = "the text is" if tally.checked == 1 else f"all {tally.checked} texts are"
-        stderr().print(f"checked: {texts} found with this key", markup=False)
+        stderr().print(f"checked: {texts} found with this key")
 
 
 def _outcomes(
