@@ -188,27 +188,22 @@ def tell_written(out: str, tally: Tally) -> None:
         raise tally.first_unusable.as_error()
 
 
-def table_counts(
-    columns: Iterable[str], count: Callable[[list[str], Callable[[Row], object]], object]
-) -> tuple[Tally, "MarkTally"]:
+def table_counts(columns: Iterable[str], values: Callable[[list[str]], Iterable[Row]]) -> tuple[Tally, "MarkTally"]:
     """Count the rows of a table of generated texts, and those of them that will not be found.
 
     Args:
         columns: the added columns of the table.
-        count: calls a function with some of these columns of each row, of lists their lengths.
+        values: gives some of these columns of each row, of lists their lengths.
     """
     from dgmark.decode.written import MarkTally
 
     tally, marks = Tally(), MarkTally()
-
-    def add(row: Row) -> None:
+    wanted = ("ended", "error", "key_fingerprint", "token_ids", "choices", "verdict")
+    for row in values([name for name in wanted if name in columns]):
         tally.count_row({**row, "verdict": row["ended"]})
         if row["error"] is None:
             marked = row["key_fingerprint"] is not None and row["token_ids"] > 0
             marks.count(marked=marked, choices=row["choices"], verdict=row.get("verdict"))
-
-    wanted = ("ended", "error", "key_fingerprint", "token_ids", "choices", "verdict")
-    count([name for name in wanted if name in columns], add)
     return tally, marks
 
 

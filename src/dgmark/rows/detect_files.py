@@ -246,7 +246,8 @@ class _Job:
         target, tally = ParquetTarget(out, files_of(inputs), made_with, DETECT_FIELDS, prefix), Tally()
         target.schema  # noqa: B018 (before the work)
         if target.is_finished():
-            target.count([*DETECT_FIELDS], tally.count_row)
+            for row in target.values([*DETECT_FIELDS]):
+                tally.count_row(row)
             tally.resumed = tally.scored + tally.unusable
             return tally
         items = chain.from_iterable(read_texts(one, self.reading) for one in target.sources)
