@@ -70,6 +70,7 @@ def detect(
     rows: dict[str, Any] = {"text_column": text_column, "id_column": id_column, "key_column": options.key_column}
     if options.out:
         tally = _write(options, scorer, sources, workers=workers, ids=ids, prefix=prefix, **rows)
+        report_counts(options.out, tally)
     else:
         for written in (options.extract, *(options.report or ())):
             check_output(written, [*sources, *options.files_read])
@@ -78,8 +79,6 @@ def detect(
         scored = _scored(options, scorer, _with_notes(items, scorer), workers)
         with closing(_with_bar(tally.count(scored), hidden=_typed(sources))) as results:
             _show(options, scorer, results, signer, commitment)
-    if options.out:
-        report_counts(options.out, tally)
     _report_skipped(tally.skipped)
     check_exit(tally, check, empty=is_parquet(options.out or ""))
 
