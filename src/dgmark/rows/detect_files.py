@@ -364,7 +364,7 @@ def _length(item: Item | BadRow) -> int:
     return len(item.content) if isinstance(item, Item) else 0
 
 
-def _score_chunk(chunk: list[Item | BadRow], scorer: AnyScorer, scoring: ScoringOptions) -> list[Detection | BadRow]:
+def _score_chunk(scorer: AnyScorer, scoring: ScoringOptions, chunk: list[Item | BadRow]) -> list[Detection | BadRow]:
     """Score a few items: together, unless spans or ranges are wanted."""
     items = [item for item in chunk if isinstance(item, Item)]
     if scoring.plain:
