@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dgmark.cli.bar import row_bar
 from dgmark.cli.console import stderr, stdout, visible
-from dgmark.errors import DgmarkError, InputError, ResumeMismatch
+from dgmark.errors import DgmarkError, InputError, ResumeMismatch, together
 from dgmark.rows.detect_files import Tally
 from dgmark.rows.jsonl import BadRow, Row, to_line
 from dgmark.rows.row_file import RowFile
@@ -218,11 +218,9 @@ def tell_of_marks(tally: "MarkTally") -> None:
 
 def _outcomes(
     batch: Sequence[Task[Any] | BadRow], work: Work[Any], progress: Callable[[int], None]
-) -> Iterator[Row | DgmarkError]:
-    tasks = [task for task in batch if isinstance(task, Task)]
-    made = iter(work(tasks, progress) if tasks else ())
-    for task in batch:
-        yield task.kind(task.error) if isinstance(task, BadRow) else next(made)
+) -> list[Row | DgmarkError]:
+    tasks = [task.kind(task.error) if isinstance(task, BadRow) else task for task in batch]
+    return together(lambda good: work(good, progress) if good else (), tasks)
 
 
 def _check_ids(tasks: Sequence[Task[Any] | BadRow]) -> None:
