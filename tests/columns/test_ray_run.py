@@ -214,7 +214,7 @@ def test_texts_are_the_same_when_an_actor_is_killed(tmp_path: Path, key_file: Pa
     assert sorted_rows(made) == sorted_rows(wanted)
     assert sum(text is not None for text in made.column("my_text").to_pylist()) == 4
     places = Places(str(source), str(tmp_path / "written"), prefix="my_")
-    tally, marks = table_counts(work.fields, places.count)
+    tally, marks = table_counts(work.fields, places.values)
     assert (tally.scored, tally.unusable) == (4, 4)
     assert (marks.marked, marks.checked, marks.found) == (4, 4, 0)
 

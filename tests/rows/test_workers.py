@@ -13,7 +13,7 @@ from dgmark.rows.workers import CHUNK, map_in_order
 from support.unchecked import unchecked
 
 
-def scaled(chunk: list[int], factor: int, offset: int) -> list[int]:
+def scaled(factor: int, offset: int, chunk: list[int]) -> list[int]:
     return [factor * item + offset for item in chunk]
 
 

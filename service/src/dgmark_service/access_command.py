@@ -34,7 +34,7 @@ def access_keygen(
 ) -> None:
     """Make a token and print it once. A running service takes it from its next request on."""
     print(TokenFile(file).add(name, scope, expires=expires, keys=key))
-    stderr().print("This is the only time that the token is shown: the file keeps its hash.", markup=False)
+    stderr().print("This is the only time that the token is shown: the file keeps its hash.")
 
 
 @access_app.command("list")
@@ -45,7 +45,7 @@ def access_list(file: TokensFile) -> None:
         limits = [f"until {token.expires.isoformat()}"] if token.expires else []
         limits += [f"keys {', '.join(token.keys)}"] if token.keys is not None else []
         said = f"{token.name:<24} {' '.join(token.scopes):<32} {token.created}"
-        stdout().print("  ".join([said, *limits]), markup=False, soft_wrap=True)
+        stdout().print("  ".join([said, *limits]), soft_wrap=True)
 
 
 @access_app.command("remove")

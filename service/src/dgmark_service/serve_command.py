@@ -52,23 +52,14 @@ _WRITING = {
     "rows": "--batch-size",
     "text_seconds": "--text-seconds",
 }
+_FIELDS = inspect.signature(ServiceSettings)
+# the fields that are options as they are
+_PLAIN = [name for name, one in _FIELDS.parameters.items() if get_origin(one.annotation) is Annotated]
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from dgmark_service.state import ServiceState
-
-
-def _plain_options() -> OptionGroup:
-    """The fields of `ServiceSettings` that are options as they are."""
-
-    def given(**values: Any) -> Fields:
-        return values
-
-    every = inspect.signature(ServiceSettings).parameters.values()
-    options = [one for one in every if get_origin(one.annotation) is Annotated]
-    given.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
-    return OptionGroup(given)
 
 
 @command_errors
@@ -86,7 +77,7 @@ def serve(
     demo: Annotated[bool, Option("--demo", help="Serve the storyteller with a new key.")] = False,
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8321,
-    fields: Annotated[Fields, _plain_options()],
+    fields: Annotated[Fields, OptionGroup(dict, _PLAIN, _FIELDS)],
     proxy: Annotated[
         list[str], Option(metavar="ADDRESS", help="Trusted proxy or network; repeatable.", show_default="this machine")
     ] = list(LOCAL_PROXIES),  # noqa: B006 (typer reads it once)
@@ -137,7 +128,7 @@ def serve(
         stderr().print("The page holds a sample: check it there, then have a text written on the page Write.")
     if keys is None:
         raise SettingsError("give --keys FOLDER, a folder of key files (`dgmark keygen` makes one), or --demo")
-    marked = set_options({"bias": bias})
+    marked = set_options(bias=bias)
     given = ServiceSettings(
         keys, **fields, models=tuple(replace(one, marked={**one.marked, **marked}) for one in sources)
     )

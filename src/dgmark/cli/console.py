@@ -43,7 +43,10 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 class _Terminal(Console):
-    """Shows the control characters of what it prints."""
+    """Prints strings as they are, without markup, and shows their control characters."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, highlight=False, emoji=False, **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print strings with signs for their control characters, and anything else as it is.
@@ -63,7 +66,7 @@ _with_bar: list[Console] = []
 
 def stderr() -> Console:
     """The console for progress, warnings and errors; it obeys NO_COLOR."""
-    return _with_bar[-1] if _with_bar else _Terminal(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+    return _with_bar[-1] if _with_bar else _Terminal(stderr=True, soft_wrap=True)
 
 
 def tell_of_key(file: Path, what: str) -> None:
@@ -101,7 +104,7 @@ def stdout(*, boxes: bool = False) -> OutputConsole:
     Args:
         boxes: boxes are shown, whose lines have a width on a pipe, too.
     """
-    console = OutputConsole(highlight=False, emoji=False)
+    console = OutputConsole()
     if not (boxes or console.is_terminal or "COLUMNS" in os.environ):
         console.unbroken, console.width = True, _UNBROKEN
     return console
@@ -122,10 +125,10 @@ def command_errors(command: Callable[P, R]) -> Callable[P, R]:
                 return command(*args, **kwargs)
         except DgmarkError as error:
             said = error.spelled(option_of) if isinstance(error, SettingsError) else str(error)
-            stderr().print(f"error: {said}", markup=False)
+            stderr().print(f"error: {said}")
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt as stop:
-            stderr().print("interrupted: what was finished is kept", markup=False)
+            stderr().print("interrupted: what was finished is kept")
             raise typer.Exit(TERMINATED if isinstance(stop, Terminated) else INTERRUPTED) from None
         except (typer.Exit, typer.Abort):
             raise
@@ -133,7 +136,7 @@ def command_errors(command: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(report_system_error(error)) from None
         except Exception:
             traceback.print_exc()
-            stderr().print("error: this is a bug in dgmark; please report it with the lines above", markup=False)
+            stderr().print("error: this is a bug in dgmark; please report it with the lines above")
             raise typer.Exit(FAULT) from None
 
     return run
@@ -152,14 +155,13 @@ def report_system_error(error: OSError) -> int:
         if isinstance(error, BrokenPipeError):
             return BROKEN_PIPE
         stderr().print(
-            f"error: {STDOUT} cannot be written ({reason}): make room or send it elsewhere; files are kept as written",
-            markup=False,
+            f"error: {STDOUT} cannot be written ({reason}): make room or send it elsewhere; files are kept as written"
         )
     else:
         named = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
-        stderr().print(f"error: {named}{reason}: check the path, its permissions and the free space", markup=False)
+        stderr().print(f"error: {named}{reason}: check the path, its permissions and the free space")
     return InputError.exit_code
 
 
 def _show_warning(message: Warning | str, *_where: object, **_more: object) -> None:
-    stderr().print(f"warning: {message}", markup=False)
+    stderr().print(f"warning: {message}")

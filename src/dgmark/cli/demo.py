@@ -139,7 +139,7 @@ def _narrator_or_storyteller() -> "LoadedModel":
     try:
         return _load(NARRATOR)
     except ModelNotFound as error:
-        stderr().print(f"The demo shows the storyteller, a smaller model: {error}", markup=False)
+        stderr().print(f"The demo shows the storyteller, a smaller model: {error}")
         return _load(BUILTIN)
 
 

@@ -70,6 +70,7 @@ def detect(
     rows: dict[str, Any] = {"text_column": text_column, "id_column": id_column, "key_column": options.key_column}
     if options.out:
         tally = _write(options, scorer, sources, workers=workers, ids=ids, prefix=prefix, **rows)
+        report_counts(options.out, tally)
     else:
         for written in (options.extract, *(options.report or ())):
             check_output(written, [*sources, *options.files_read])
@@ -78,8 +79,6 @@ def detect(
         scored = _scored(options, scorer, _with_notes(items, scorer), workers)
         with closing(_with_bar(tally.count(scored), hidden=_typed(sources))) as results:
             _show(options, scorer, results, signer, commitment)
-    if options.out:
-        report_counts(options.out, tally)
     _report_skipped(tally.skipped)
     check_exit(tally, check, empty=is_parquet(options.out or ""))
 
@@ -178,11 +177,11 @@ def _with_notes(items: Iterable[Item | BadRow], scorer: AnyScorer) -> Iterator[I
     keys = keys_of(scorer)[:1] if isinstance(scorer, RowKeys) else keys_of(scorer)
     for item in items:
         if isinstance(item, Item) and (seconds := seconds_to_check(item.content, keys)) > _LONG_SECONDS:
-            stderr().print(f"{item.name}: {work_of(keys)} takes about {seconds:.0f} seconds", markup=False)
+            stderr().print(f"{item.name}: {work_of(keys)} takes about {seconds:.0f} seconds")
         if isinstance(item, Item) and item.notes and item.notes != shown:
             shown = item.notes
             for note in item.notes:
-                stderr().print(f"{item.name}: {note}", markup=False)
+                stderr().print(f"{item.name}: {note}")
         yield item
 
 
@@ -198,8 +197,7 @@ def _report_skipped(files: list[str]) -> None:
         more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
         stderr().print(
             f"not read, as their endings are those of no document, or they hold keys: "
-            f"{', '.join(map(visible, files[:_NAMED]))}{more}",
-            markup=False,
+            f"{', '.join(map(visible, files[:_NAMED]))}{more}"
         )
 
 

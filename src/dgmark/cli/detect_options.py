@@ -207,7 +207,7 @@ class DetectOptions:
         shared: dict[str, Any] = {
             "tokenizer": self.tokenizer,
             "fpr": self.fpr,
-            **set_options({"phase": self.phase, "max_crop": self.max_crop}),
+            **set_options(phase=self.phase, max_crop=self.max_crop),
         }
         named: dict[str, WatermarkKey] = {}
         if self.key is not None:
@@ -236,7 +236,7 @@ def _with_tokenizer(keys: list[WatermarkKey], tokenizer: str | None) -> list[Wat
         raise next(iter(errors.values()))
     for name, error in errors.items():
         some = ", ".join(key.fingerprint for key in keys if key.spec.tokenizer_fingerprint == name)
-        stderr().print(f"not tried with {some}: {error}", markup=False)
+        stderr().print(f"not tried with {some}: {error}")
     return [key for key in keys if key.spec.tokenizer_fingerprint not in errors]
 
 
@@ -244,9 +244,4 @@ def _with_tokenizer(keys: list[WatermarkKey], tokenizer: str | None) -> list[Wat
 _TESTS = ("allow_open_key", "tokenizer", "fpr", "phase", "max_crop", "normalise", "surprisal_model", "payload")
 
 
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-_given.__signature__ = inspect.signature(DetectOptions)  # type: ignore[attr-defined]
-Tests = Annotated[dict[str, Any], OptionGroup(_given, _TESTS)]
+Tests = Annotated[dict[str, Any], OptionGroup(set_options, _TESTS, inspect.signature(DetectOptions))]

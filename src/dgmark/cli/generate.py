@@ -199,7 +199,7 @@ def _make_table(
     resumed = target.is_finished()
     if not resumed:
         make(replace(output, out=target.rows_file, finish=partial(_write_table, target, check)))
-    written, tally = table_counts(target.fields, target.count)
+    written, tally = table_counts(target.fields, target.values)
     written.resumed = written.scored if resumed else 0
     tell_written(target.place, written)
     return tally

@@ -87,13 +87,12 @@ def keygen(
         stderr().print(
             f"warning: dgmark generate will refuse this model: {refusal}\n"
             "The key fits its tokenizer: with it an engine or a loop of your own can mark texts (docs/integrating.md), "
-            "and they are detected",
-            markup=False,
+            "and they are detected"
         )
     tell_of_key(file, f"key {key.fingerprint} for {model}")
     if key.spec.expected_match is not None and key.rule.expects(key.spec):
-        stderr().print(_expectation(key, block_length_of(model)), markup=False)
-    stderr().print(_next_steps(called, model, key, can_generate=refusal is None), markup=False)
+        stderr().print(_expectation(key, block_length_of(model)))
+    stderr().print(_next_steps(called, model, key, can_generate=refusal is None))
 
 
 def _refusal(model: str) -> str | None:
@@ -205,8 +204,8 @@ def show(
         print(json.dumps({**public, "fpr": fpr, "tokens_needed": needed}))
         return
     for name, value in public.items():
-        stdout().print(f"{name:<22} {value}", markup=False)
-    stdout().print(f"\n{_length_needed(key, fpr)}", markup=False)
+        stdout().print(f"{name:<22} {value}")
+    stdout().print(f"\n{_length_needed(key, fpr)}")
 
 
 @key_app.command("check")
@@ -243,7 +242,7 @@ def check(
         print(json.dumps(_check_fields(found, key, len(unusable))))
     else:
         for one in unusable:
-            stderr().print(f"{one.name}: {one.error}", markup=False)
+            stderr().print(f"{one.name}: {one.error}")
         _print_check(found)
     if found.above or found.templates:
         raise typer.Exit(1)
@@ -285,8 +284,7 @@ def commit(
     print(commitment.model_dump_json(indent=2))
     stderr().print(
         "Next: publish this where its date can be proved, as by an authority's time stamp (docs/commitments.md):\n"
-        f"  openssl ts -query -sha256 -cert -digest {commitment.sha256} -out commitment.tsq",
-        markup=False,
+        f"  openssl ts -query -sha256 -cert -digest {commitment.sha256} -out commitment.tsq"
     )
 
 

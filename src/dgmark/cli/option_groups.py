@@ -18,17 +18,19 @@ class OptionGroup:
     """The options that a value is made of.
 
     Attributes:
-        make: a function or dataclass whose parameters are annotated like those of a command.
-        only: the parameters of `make` that are options; by default all.
+        make: makes the value of the options, by their names.
+        only: the names of the parameters that are options; by default all are.
+        signature: the parameters, annotated like those of a command; by default those of `make`.
     """
 
     make: Callable[..., Any]
     only: Collection[str] = ()
+    signature: inspect.Signature | None = None
 
     @property
     def options(self) -> list[inspect.Parameter]:
-        """The parameters of `make`."""
-        every = inspect.signature(self.make).parameters.values()
+        """The options, as parameters of a command."""
+        every = (self.signature or inspect.signature(self.make)).parameters.values()
         return [one for one in every if not self.only or one.name in self.only]
 
 

@@ -122,7 +122,7 @@ def model_to_load(
     ] = None,
 ) -> Loading:
     """The arguments of `load_model` that are set."""
-    return set_options(locals())
+    return set_options(**locals())
 
 
 ModelOptions = Annotated[Loading, OptionGroup(model_to_load)]
@@ -133,7 +133,7 @@ def loading_options(*names: str) -> OptionGroup:
     return OptionGroup(model_to_load, names)
 
 
-def set_options(options: dict[str, Any]) -> dict[str, Any]:
+def set_options(**options: Any) -> dict[str, Any]:
     """The options that the command line sets: those that are not None."""
     return {name: value for name, value in options.items() if value is not None}
 
@@ -142,9 +142,6 @@ def set_options(options: dict[str, Any]) -> dict[str, Any]:
 def decoding_options(without: Collection[str] = ()) -> OptionGroup:
     """The fields of `DecodeConfig` as options, without those that the command decides itself."""
 
-    def settings(**values: Any) -> Settings:
-        return set_options(values)
-
     def option(one: SettingField) -> inspect.Parameter:
         metavar = None if one.choices else "NUMBER"
         info = typer.Option(help=one.help, metavar=metavar, show_default=one.default_text or False)
@@ -152,8 +149,7 @@ def decoding_options(without: Collection[str] = ()) -> OptionGroup:
         return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=None)
 
     options = [option(one) for one in setting_fields() if one.name not in without]
-    settings.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
-    return OptionGroup(settings)
+    return OptionGroup(set_options, signature=inspect.Signature(options))
 
 
 DecodingOptions = Annotated[Settings, decoding_options()]

@@ -1,7 +1,7 @@
 """`dgmark-ray`: tables of texts checked, or written, on Ray Data, on one machine or many. Loads Ray when it runs."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,12 +94,11 @@ class Places:
         part_rows = self.rows_per_file or part_rows
         return RayRun(work, source, target, made_with, batch_size, part_rows, self.actors, gpus, self.address)
 
-    def count(self, columns: list[str], count: Callable[[Row], object]) -> None:
-        """Call a function with some of the added columns of each row of the target."""
+    def values(self, columns: list[str]) -> Iterator[Row]:
+        """Some of the added columns of the rows of the target."""
         from dgmark.columns.ray_run import files_in
 
-        for row in values_in(files_in(_absolute(self.target)), columns, self.prefix):
-            count(row)
+        return values_in(files_in(_absolute(self.target)), columns, self.prefix)
 
 
 @app.command()
@@ -127,7 +126,8 @@ def detect(
     made_with = {"command": "detect", "key": work.scorer.settings["keys"], "settings": settings}
     made_with |= {"key_column": key_column}
     tally = Tally(resumed=places.run_of(work, made_with, batch_size=batch_size, part_rows=65_536).write())
-    places.count(["verdict", "error"], tally.count_row)
+    for row in places.values(["verdict", "error"]):
+        tally.count_row(row)
     report_counts(places.target, tally)
     check_exit(tally, check=False, empty=True)
 
@@ -184,7 +184,7 @@ def generate(
     made_with |= {"key_column": key_column, "seed": seed, "chat": chat, "check": check, **loading, "settings": settings}
     run = places.run_of(work, made_with, batch_size=batch_size, part_rows=256, gpus=gpus_per_actor)
     resumed = run.write()
-    tally, marks = table_counts(work.fields, places.count)
+    tally, marks = table_counts(work.fields, places.values)
     tally.resumed = resumed
     tell_written(places.target, tally)
     tell_of_marks(marks)

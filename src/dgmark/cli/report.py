@@ -28,9 +28,7 @@ def report_keygen(
     stderr().print(
         "Next:\n"
         f"  dgmark report jwks {file} > jwks.json   the public key, to be published\n"
-        f"  dgmark detect --key KEY --report report.html --sign {file} TEXT   a signed report",
-        markup=False,
-        highlight=False,
+        f"  dgmark detect --key KEY --report report.html --sign {file} TEXT   a signed report"
     )
 
 

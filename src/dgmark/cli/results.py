@@ -224,18 +224,13 @@ def _print_table(console: OutputConsole, rows: list[Scored], options: DetectOpti
     names = list(dict.fromkeys(name for row in cells for name in row))
     ids = [visible(row.name if isinstance(row, BadRow) else row[0].name) for row in rows]
     if console.unbroken:
-        for line in (["text", *names], *_lines(ids, names, cells)):
-            print("\t".join(line))  # rich would put spaces for tabs
+        print("text", *names, sep="\t")  # rich would put spaces for tabs
+        for row_id, values in zip(ids, cells, strict=True):
+            print(row_id, *(values.get(name, Text()).plain.replace("\n", "; ") for name in names), sep="\t")
     else:
         console.print(_boxes(console, ids, names, cells))
     if any(detection.verdict != "watermarked" and not detection.spans for detection in detections):
         console.print(Text(ANY_SOURCE))
-
-
-def _lines(ids: Sequence[str], names: Sequence[str], cells: Sequence[dict[str, Text]]) -> Iterator[list[str]]:
-    """The rows of the table, each on one line."""
-    for row_id, values in zip(ids, cells, strict=True):
-        yield [row_id, *(values.get(name, Text()).plain.replace("\n", "; ") for name in names)]
 
 
 def _boxes(console: OutputConsole, ids: Sequence[str], names: Sequence[str], cells: Sequence[dict[str, Text]]) -> Table:

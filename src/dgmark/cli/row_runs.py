@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dgmark.cli.bar import row_bar
 from dgmark.cli.console import stderr, stdout, visible
-from dgmark.errors import DgmarkError, InputError, ResumeMismatch
+from dgmark.errors import DgmarkError, InputError, ResumeMismatch, together
 from dgmark.rows.detect_files import Tally
 from dgmark.rows.jsonl import BadRow, Row, to_line
 from dgmark.rows.row_file import RowFile
@@ -107,7 +107,7 @@ class RowOutput:
             for row in rows:
                 if "error" not in row:
                     if not single:
-                        stdout().print(f"── {row['id']}", style="dim", markup=False)
+                        stdout().print(f"── {row['id']}", style="dim")
                     text = row["text"]
                     print(visible(text, lines=True) if sys.stdout.isatty() else text, flush=True)
 
@@ -145,7 +145,7 @@ def make_rows(
         left = [task for task in tasks if task.row_id not in finished]
         if len(left) < len(tasks):
             done = len(tasks) - len(left)
-            stderr().print(f"{done} of {len(tasks)} rows are already in {output.out}", markup=False)
+            stderr().print(f"{done} of {len(tasks)} rows are already in {output.out}")
         with row_bar() as bar:
             bar.show("", 0, len(left), tokens_each)
             for start in range(0, len(left), batch_size):
@@ -174,7 +174,7 @@ def make_rows(
 def tell_counts(out: str | Path, tally: Tally, made: str, not_made: str) -> None:
     """Say on stderr what an output holds: how many rows have what was to be made, and how many have not."""
     before = f"; of these, {tally.resumed} there already" if tally.resumed else ""
-    stderr().print(f"{out}: {tally.scored} {made}, {tally.unusable} {not_made}{before}", markup=False)
+    stderr().print(f"{out}: {tally.scored} {made}, {tally.unusable} {not_made}{before}")
 
 
 def tell_written(out: str, tally: Tally) -> None:
@@ -188,46 +188,39 @@ def tell_written(out: str, tally: Tally) -> None:
         raise tally.first_unusable.as_error()
 
 
-def table_counts(
-    columns: Iterable[str], count: Callable[[list[str], Callable[[Row], object]], object]
-) -> tuple[Tally, "MarkTally"]:
+def table_counts(columns: Iterable[str], values: Callable[[list[str]], Iterable[Row]]) -> tuple[Tally, "MarkTally"]:
     """Count the rows of a table of generated texts, and those of them that will not be found.
 
     Args:
         columns: the added columns of the table.
-        count: calls a function with some of these columns of each row, of lists their lengths.
+        values: gives some of these columns of each row, of lists their lengths.
     """
     from dgmark.decode.written import MarkTally
 
     tally, marks = Tally(), MarkTally()
-
-    def add(row: Row) -> None:
+    wanted = ("ended", "error", "key_fingerprint", "token_ids", "choices", "verdict")
+    for row in values([name for name in wanted if name in columns]):
         tally.count_row({**row, "verdict": row["ended"]})
         if row["error"] is None:
             marked = row["key_fingerprint"] is not None and row["token_ids"] > 0
             marks.count(marked=marked, choices=row["choices"], verdict=row.get("verdict"))
-
-    wanted = ("ended", "error", "key_fingerprint", "token_ids", "choices", "verdict")
-    count([name for name in wanted if name in columns], add)
     return tally, marks
 
 
 def tell_of_marks(tally: "MarkTally") -> None:
     """Say on stderr how many texts were found by their check, and warn of those that will not be found."""
     if tally.problem is not None:
-        stderr().print(f"warning: {tally.problem}", markup=False)
+        stderr().print(f"warning: {tally.problem}")
     elif tally.checked:
         texts = "the text is" if tally.checked == 1 else f"all {tally.checked} texts are"
-        stderr().print(f"checked: {texts} found with this key", markup=False)
+        stderr().print(f"checked: {texts} found with this key")
 
 
 def _outcomes(
     batch: Sequence[Task[Any] | BadRow], work: Work[Any], progress: Callable[[int], None]
-) -> Iterator[Row | DgmarkError]:
-    tasks = [task for task in batch if isinstance(task, Task)]
-    made = iter(work(tasks, progress) if tasks else ())
-    for task in batch:
-        yield task.kind(task.error) if isinstance(task, BadRow) else next(made)
+) -> list[Row | DgmarkError]:
+    tasks = [task.kind(task.error) if isinstance(task, BadRow) else task for task in batch]
+    return together(lambda good: work(good, progress) if good else (), tasks)
 
 
 def _check_ids(tasks: Sequence[Task[Any] | BadRow]) -> None:

@@ -43,7 +43,7 @@ class RuleCommand(PanelCommand):
     def invoke(self, ctx: Any) -> Any:
         """Run the command, with the options of the rule as `ctx.obj`."""
         own = {one.name for one in self.params}
-        ctx.obj = set_options({name: ctx.params.pop(name) for name in [*ctx.params] if name not in own})
+        ctx.obj = set_options(**{name: ctx.params.pop(name) for name in [*ctx.params] if name not in own})
         return super().invoke(ctx)
 
     def hint(self, ctx: Any, option: str) -> str | None:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import cast
@@ -24,7 +24,7 @@ from dgmark.detection.reader import Ranges, checked_ranges
 from dgmark.detection.result import DETECT_FIELDS, DETECTION_SCHEMA, STATISTICS_VERSION, Detection
 from dgmark.detection.row_keys import AnyScorer, RowKeys, detect_rows
 from dgmark.detection.scorer import Scorer
-from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError
+from dgmark.errors import DgmarkError, InputError, ResumeMismatch, SettingsError, each
 from dgmark.files.inputs import names_of
 from dgmark.files.outputs import check_output
 from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row
@@ -246,7 +246,8 @@ class _Job:
         target, tally = ParquetTarget(out, files_of(inputs), made_with, DETECT_FIELDS, prefix), Tally()
         target.schema  # noqa: B018 (before the work)
         if target.is_finished():
-            target.count([*DETECT_FIELDS], tally.count_row)
+            for row in target.values([*DETECT_FIELDS]):
+                tally.count_row(row)
             tally.resumed = tally.scored + tally.unusable
             return tally
         items = chain.from_iterable(read_texts(one, self.reading) for one in target.sources)
@@ -363,13 +364,13 @@ def _length(item: Item | BadRow) -> int:
     return len(item.content) if isinstance(item, Item) else 0
 
 
-def _score_chunk(chunk: list[Item | BadRow], scorer: AnyScorer, scoring: ScoringOptions) -> list[Detection | BadRow]:
+def _score_chunk(scorer: AnyScorer, scoring: ScoringOptions, chunk: list[Item | BadRow]) -> list[Detection | BadRow]:
     """Score a few items: together, unless spans or ranges are wanted."""
     items = [item for item in chunk if isinstance(item, Item)]
     if scoring.plain:
         found = detect_rows(scorer, [(item.content, item.key) for item in items])
     else:
-        found = [_detect(one_key(scorer), item, scoring) for item in items]
+        found = each(partial(_detect, one_key(scorer), scoring), items)
     detected = iter(found)
     return [item if isinstance(item, BadRow) else _checked(next(detected), scorer, item) for item in chunk]
 
@@ -392,11 +393,6 @@ def _checked(detection: Detection | DgmarkError, scorer: AnyScorer, item: Item) 
         return BadRow(item.row_id, str(error), type(error), sha256_of(item.content), item.file)
 
 
-def _detect(detector: Detector, item: Item, scoring: ScoringOptions) -> Detection | DgmarkError:
-    try:
-        detection = detector.detect(item.content, only=scoring.only or None)
-        if scoring.spans:
-            detection = detection.with_spans(detector.spans(item.content), item.content)
-    except DgmarkError as error:
-        return error
-    return detection
+def _detect(detector: Detector, scoring: ScoringOptions, item: Item) -> Detection:
+    detection = detector.detect(item.content, only=scoring.only or None)
+    return detection.with_spans(detector.spans(item.content), item.content) if scoring.spans else detection

@@ -6,7 +6,7 @@ Knows nothing of the meaning of the columns.
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,9 +76,10 @@ class ParquetTarget:
                     f"{source} has other columns than {self.sources[0]}, or columns of other types: write a target of "
                     "its own for each"
                 )
-        check_added(schemas[0].names, [self.prefix + name for name in self.fields])
-        for name, kind in self.fields.items():
-            schemas[0] = schemas[0].append(_field(self.prefix + name, kind))
+        added = {self.prefix + name: kind for name, kind in self.fields.items()}
+        check_added(schemas[0].names, [*added])
+        for field in arrow_schema(added):
+            schemas[0] = schemas[0].append(field)
         return schemas[0]
 
     def is_finished(self) -> bool:
@@ -157,9 +158,8 @@ class ParquetTarget:
         """A batch with the columns of its rows."""
         import pyarrow as pa
 
-        made = list(islice(rows, len(batch)))
-        added = [pa.array([row.get(name) for row in made], type=arrow_type(kind)) for name, kind in self.fields.items()]
-        return pa.RecordBatch.from_arrays([*batch.columns, *added], schema=self.schema)
+        added = pa.RecordBatch.from_pylist([*islice(rows, len(batch))], arrow_schema(self.fields))
+        return pa.RecordBatch.from_arrays([*batch.columns, *added.columns], schema=self.schema)
 
     @contextmanager
     def _file(self) -> Iterator[Path]:
@@ -174,10 +174,9 @@ class ParquetTarget:
             filesystem.makedirs(target.rpartition("/")[0], exist_ok=True)
             filesystem.put_file(str(path), target)
 
-    def count(self, columns: Sequence[str], count: Callable[[Row], object]) -> None:
-        """Call a function with some of the added columns of each row of the finished target; see `values_in`."""
-        for row in values_in([self.place], columns, self.prefix):
-            count(row)
+    def values(self, columns: Sequence[str]) -> Iterator[Row]:
+        """Some of the added columns of the rows of the finished target; see `values_in`."""
+        return values_in([self.place], columns, self.prefix)
 
 
 def _groups(batches: Iterator[Any]) -> Iterator[list[Any]]:
@@ -193,17 +192,11 @@ def _groups(batches: Iterator[Any]) -> Iterator[list[Any]]:
         yield group
 
 
-def _field(name: str, kind: str) -> Any:
-    import pyarrow as pa
-
-    return pa.field(name, arrow_type(kind))
-
-
 def arrow_schema(fields: Fields) -> Any:
     """Columns as a schema of pyarrow."""
     import pyarrow as pa
 
-    return pa.schema([_field(name, kind) for name, kind in fields.items()])
+    return pa.schema([(name, arrow_type(kind)) for name, kind in fields.items()])
 
 
 def arrow_type(kind: str) -> Any:

@@ -85,7 +85,9 @@ def texts_of(tables: Sequence[Table], column: str | None) -> Texts:
                     others[table.header[at].strip()] += _letters_in(cell)
     without = len(tables) - len(having)
     sheets = (f'{without} of its {len(tables)} sheets have no column "{column}" and are left out',) if without else ()
-    return Texts(tuple(rows), (*sheets, *(() if named else _notes(rows, others, column))), _how(rows))
+    repeated = sum(count > 1 for count in Counter(row_id for row_id, _ in rows).values())
+    how = (f'{repeated} ids of the column "{ID_COLUMN}" are those of several rows',) if repeated else ()
+    return Texts(tuple(rows), (*sheets, *(() if named else _notes(rows, others, column))), how)
 
 
 def _notes(rows: Sequence[tuple[str, str]], others: Counter[str], column: str) -> Iterable[str]:
@@ -99,12 +101,6 @@ def _notes(rows: Sequence[tuple[str, str]], others: Counter[str], column: str) -
         f'{letters:,} letters stand in columns other than "{column}", most of them in {most}, and were not '
         "read: give --text-column for one of these"
     )
-
-
-def _how(rows: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """What is to be known of the ids."""
-    repeated = sum(count > 1 for count in Counter(row_id for row_id, _ in rows).values())
-    return (f'{repeated} ids of the column "{ID_COLUMN}" are those of several rows',) if repeated else ()
 
 
 def _has(header: list[str], column: str) -> bool:

@@ -27,8 +27,6 @@ from dgmark.rows.tables import ID_COLUMN, TEXT_COLUMN
 MAX_CHARS = 5_000_000
 _EMPTY = "the text is empty"
 _IDS = "token_ids"  # the column or field of token ids
-# from an open file, a name, and the keyword `text_column` to a document
-ReadDocument = Callable[..., Document]
 
 
 @dataclass(frozen=True)
@@ -98,11 +96,7 @@ ANY_ROWS = RowReading()
 
 
 def read_texts(
-    source: str,
-    reading: RowReading = ANY_ROWS,
-    *,
-    on_skip: Callable[[str], object] | None = None,
-    read: ReadDocument = read_opened,
+    source: str, reading: RowReading = ANY_ROWS, *, on_skip: Callable[[str], object] | None = None
 ) -> Iterator[Item | BadRow]:
     """Read the texts of one source. One of more than `MAX_CHARS` characters or ids is a bad row.
 
@@ -112,7 +106,6 @@ def read_texts(
             for standard input.
         reading: what is read of rows.
         on_skip: called with each file of a folder whose ending is that of no document.
-        read: reads a document.
 
     Raises:
         InputError: the file cannot be read, or the folder holds no document.
@@ -124,7 +117,7 @@ def read_texts(
                 yield file
                 continue
             try:
-                yield from read_texts(file, replace(reading, name_files=True), read=read)
+                yield from read_texts(file, replace(reading, name_files=True))
             except InputError as error:
                 yield unreadable(file, error)
     elif is_rows(source) or is_parquet(source):
@@ -133,10 +126,10 @@ def read_texts(
             item = _item_of(row, reading)
             yield replace(item, file=source) if reading.name_files else item
     elif source == STDIN:
-        yield from _from_stdin(reading, read)
+        yield from _from_stdin(reading)
     else:
         with open_input(source, "a document, a folder, or -") as opened:
-            document = _read_document(opened, source, reading.text_column, read)
+            document = _read_document(opened, source, reading.text_column)
         if document.is_table and reading.id_column not in (None, ID_COLUMN):
             raise InputError(
                 f"{source} has its ids in the column {ID_COLUMN}, as every table that is not Parquet: rename its "
@@ -210,7 +203,7 @@ def _is_key(path: Path) -> bool:
         return False
 
 
-def _from_stdin(reading: RowReading, read: ReadDocument) -> Iterator[Item | BadRow]:
+def _from_stdin(reading: RowReading) -> Iterator[Item | BadRow]:
     """Read rows as they arrive, or one whole document. The first line that is not blank decides."""
     with open_input(STDIN, "a document") as file:
         found = rows_or_text(file, "stdin", MAX_BYTES)
@@ -219,17 +212,17 @@ def _from_stdin(reading: RowReading, read: ReadDocument) -> Iterator[Item | BadR
                 yield _item_of(row, reading)
             return
     with _spooled(found) as copy:
-        document = read(copy, "stdin", text_column=reading.text_column)
+        document = read_opened(copy, "stdin", text_column=reading.text_column)
     yield from _items_of("stdin", document)
 
 
-def _read_document(file: BufferedIOBase, name: str, text_column: str | None, read: ReadDocument) -> Document:
+def _read_document(file: BufferedIOBase, name: str, text_column: str | None) -> Document:
     """Read an open document; what comes out of a pipe is copied first, up to the limit of a file's size."""
     on_disk = cast(BinaryIO, file)
     if stat.S_ISREG(os.fstat(on_disk.fileno()).st_mode):
-        return read(on_disk, name, text_column=text_column)
+        return read_opened(on_disk, name, text_column=text_column)
     with _spooled(file.read(MAX_BYTES + 1)) as copy:
-        return read(copy, name, text_column=text_column)
+        return read_opened(copy, name, text_column=text_column)
 
 
 def _spooled(content: bytes) -> BinaryIO:

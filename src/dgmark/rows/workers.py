@@ -43,11 +43,11 @@ def map_in_order(
     """Yield each item with its result, in the items' order.
 
     Args:
-        work: called as `work(chunk, *shared)`; returns one result for each item of the chunk. With several workers it
+        work: called as `work(*shared, chunk)`; returns one result for each item of the chunk. With several workers it
             must be a module-level function.
         items: read as they are needed.
         workers: number of processes; 1 works in this process.
-        shared: further arguments of `work`, sent to each process once.
+        shared: the first arguments of `work`, sent to each process once.
         size: how much an item holds; `FULL` of it fills a chunk, so that few large items are in memory at a time.
 
     Raises:
@@ -56,7 +56,7 @@ def map_in_order(
     chunks = _chunks(items, size)
     if workers == 1:
         for chunk in chunks:
-            yield from zip(chunk, work(chunk, *shared), strict=True)
+            yield from zip(chunk, work(*shared, chunk), strict=True)
         return
     with _pool(workers, work, shared) as submit:
         waiting: deque[tuple[list[Input], Future[list[Output]]]] = deque()
@@ -98,11 +98,11 @@ def _pool(
     def work_on(chunk: list[Any]) -> list[Any]:
         """Let the process of this thread work on a chunk."""
         if not hasattr(own, "worker"):
-            own.worker = Worker(work, *shared)
+            own.worker = Worker(*shared)
             started.append(own.worker)
         if closed.is_set():
             own.worker.kill()
-        result: list[Any] = own.worker.call(_call, chunk)
+        result: list[Any] = own.worker.call(work, chunk)
         return result
 
     try:
@@ -120,8 +120,3 @@ def _pool(
         for worker in started:
             worker.wait_started()
         threads.shutdown()
-
-
-def _call(work: Callable[..., Any], *arguments: Any) -> Any:
-    *shared, chunk = arguments
-    return work(chunk, *shared)

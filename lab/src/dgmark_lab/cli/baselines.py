@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rich.markup import escape
+from rich.text import Text
 
 from dgmark.cli.console import command_errors, stdout
 from dgmark.watermark.spec import options_of
@@ -31,7 +31,7 @@ def _print(kinds: Mapping[str, tuple[str, Mapping[str, Any]]]) -> None:
     """Print what things of these names do, and their options with the defaults."""
     console = stdout()
     for name, (summary, defaults) in kinds.items():
-        console.print(f"[bold]{name}[/bold]  {escape(summary)}", soft_wrap=True)
+        console.print(Text.assemble((name, "bold"), f"  {summary}"), soft_wrap=True)
         options = (f"{option}={_shown(value)}" for option, value in defaults.items())
         console.print("    " + "  ".join(options), soft_wrap=True)
 
@@ -40,4 +40,4 @@ def _shown(value: Any) -> str:
     if value in (None, ""):
         return "..."
     text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-    return escape(text.lower() if isinstance(value, bool) else text)
+    return text.lower() if isinstance(value, bool) else text
