@@ -84,8 +84,8 @@ def test_detect_has_a_bar_on_a_terminal_and_none_elsewhere(
 def test_what_is_said_beside_a_bar_goes_through_its_console(terminal: io.StringIO) -> None:
     with row_bar() as bar:
         bar.show("", 0, 4)
-        console.stderr().print("a note", markup=False)
+        console.stderr().print("a note")
         assert "a note" in terminal.getvalue()
     before = terminal.getvalue()
-    console.stderr().print("another note", markup=False)
+    console.stderr().print("another note")
     assert terminal.getvalue() == before

@@ -144,7 +144,7 @@ def _tell(done: "Remasking", text: str) -> None:
     if done.p_value is not None:
         expected = "" if done.expected_p is None else f" (expected {done.expected_p:.2g})"
         evidence = f"p-value {done.p_value:.2g}{expected}"
-    stderr().print(f"{done.masked:.0%} of the tokens masked, {done.changed:.0%} changed; {evidence}", markup=False)
+    stderr().print(f"{done.masked:.0%} of the tokens masked, {done.changed:.0%} changed; {evidence}")
 
 
 def _rows(given: str | None, text_file: str | None, texts: str | None) -> Iterator[Row | BadRow]:
