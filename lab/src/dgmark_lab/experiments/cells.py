@@ -271,6 +271,11 @@ class StoredRun:
         """The cells that are run in this setup."""
         return [cell for cell in self.cells.values() if self.setup in cell.cell.setups]
 
+    @property
+    def complete(self) -> bool:
+        """Whether every cell of the setup has all its texts."""
+        return all(cell.complete for cell in self.to_run)
+
     def null_of(self, cell: CellRows) -> CellRows | None:
         """Return the unmarked cell that a marked one is compared with, if it has texts."""
         name = self.experiment.null_of(cell.cell)
