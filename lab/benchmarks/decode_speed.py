@@ -69,7 +69,7 @@ def main() -> None:
     builtin = load_model()
     assert isinstance(builtin, NetworkDenoiser)
     model = RANDOM[args.random](builtin) if args.random else builtin
-    model = NetworkDenoiser(**{**vars(model), "end_ids": ()})  # no row ends early, so that all modes do the same work
+    model = replace(model, end_ids=())  # no row ends early, so that all modes do the same work
     prompts = _prompts(model, args.prompts, args.batch)
     print(f"{args.prompts} prompts, batch {args.batch}, {args.tokens} tokens, {torch.get_num_threads()} threads")
     # a model that sees nothing after a block has an exact cache of what stands before it, and no other
@@ -95,7 +95,7 @@ def random_llada(builtin: NetworkDenoiser) -> NetworkDenoiser:
     torch.manual_seed(0)
     network = LlamaForCausalLM(config)
     network.train(False)
-    return NetworkDenoiser(**{**vars(builtin), "name": "random", "vocab_size": vocabulary, "network": network})
+    return replace(builtin, name="random", vocab_size=vocabulary, network=network)
 
 
 def random_llada2(builtin: NetworkDenoiser) -> NetworkDenoiser:
@@ -124,8 +124,7 @@ def random_llada2(builtin: NetworkDenoiser) -> NetworkDenoiser:
     torch.manual_seed(0)
     network = Llada2Network(config)
     network.train(False)
-    own = {"name": "random", "vocab_size": vocabulary, "network": network, "family": LLADA2, "block": BLOCK}
-    return NetworkDenoiser(**{**vars(builtin), **own})
+    return replace(builtin, name="random", vocab_size=vocabulary, network=network, family=LLADA2, block=BLOCK)
 
 
 RANDOM = {"llada": random_llada, "llada2": random_llada2}
