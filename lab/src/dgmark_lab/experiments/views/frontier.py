@@ -71,7 +71,7 @@ def frontier(run: StoredRun) -> Section:
     sweeps = _sweeps(run.experiment)
     quantities = [q for cell in run.present for q in _quantities(cell, measured[cell.name], scores[cell.name])]
     every = [cell for cells in sweeps.values() for cell in cells]
-    tables = [quantity_table(title, every, quantities, columns) for title, columns in _TABLES.items()]
+    tables = [quantity_table(title, every, quantities, columns, digits=_DIGITS) for title, columns in _TABLES.items()]
     # cells are compared prompt by prompt, so only those that have all texts
     curves = {
         name: [cell for cell in cells if cell in measured and measured[cell].judged == run.cells[cell].requested]
@@ -83,9 +83,9 @@ def frontier(run: StoredRun) -> Section:
             figures = None if reference in cells else matched([measured[cell] for cell in cells], measured[reference])
             if figures is not None:
                 names.append(f"{scheme}, as diverse as {reference}")
-                quantities += quantities_of(names[-1], figures, digits=_digits)
+                quantities += quantities_of(names[-1], figures)
         title = f"At equal diversity; found at p <= {RATE:g}, in percent"
-        tables.append(quantity_table(title, names, quantities, _AT_EQUAL_DIVERSITY))
+        tables.append(quantity_table(title, names, quantities, _AT_EQUAL_DIVERSITY, digits=_DIGITS))
     return Section(quantities, tables)
 
 
@@ -189,8 +189,4 @@ def _quantities(cell: CellRows, measured: Measured, scores: Mapping[str, Scores]
         estimates["worst decile"] = quantile(measured.each, WORST)
     if scores:
         estimates |= {"found at 1 %": percent(scores["none"].p <= 0.01), **_sizes(cell)}
-    return quantities_of(cell.name, estimates, digits=_digits)
-
-
-def _digits(name: str) -> int:
-    return _DIGITS.get(name, 3)
+    return quantities_of(cell.name, estimates)
