@@ -155,5 +155,4 @@ def unigram_biases(key: WatermarkKey) -> Float[np.ndarray, "1 vocab"]:
     spec = spec_as(UnigramSpec, key)
     every = np.arange(spec.table_size)
     green = is_green(HashKey.of(key, "unigram"), np.zeros_like(every), every, spec.gamma)
-    biases: Float[np.ndarray, "1 vocab"] = green[None] * spec.delta
-    return biases
+    return green[None] * spec.delta

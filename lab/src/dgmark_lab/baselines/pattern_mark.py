@@ -59,8 +59,7 @@ class PatternMarkTest(PublishedTest):
 def parts_of(key: WatermarkKey, tokens: Ids) -> UInt8[np.ndarray, " n"]:
     """Return the part of the vocabulary, 0 or 1, of each token."""
     bits = uniform_bits(states(HashKey.of(key, "pattern-mark"), np.zeros(1, dtype=np.int64)), tokens)
-    part: UInt8[np.ndarray, " n"] = (bits & 1).astype(np.uint8)
-    return part
+    return (bits & 1).astype(np.uint8)
 
 
 def pattern_mark_biases(key: WatermarkKey) -> Float[np.ndarray, "2 vocab"]:

@@ -163,5 +163,4 @@ def _hashed(
 ) -> UInt8[np.ndarray, "tokens keys"]:
     """Return independent uniform colours."""
     bits = uniform_bits(states(hash_key, keys), tokens[:, None])
-    colours: UInt8[np.ndarray, "tokens keys"] = ((bits * classes) >> BITS).astype(np.uint8)
-    return colours
+    return ((bits * classes) >> BITS).astype(np.uint8)

@@ -93,7 +93,6 @@ def to_page(run: StoredRun, section: Section) -> str:
         *(f"![{name}]({name}.png)\n" for name in section.figures),
         section.text,
         _how_to_read(run),
-        _made_with(run) + "\n",
     ]
     return "\n".join(part for part in parts if part)
 
@@ -125,7 +124,7 @@ def _status_table(run: StoredRun) -> Table:
 
 
 def _how_to_read(run: StoredRun) -> str:
-    """Describe model, keys and intervals in words."""
+    """Describe model, keys and intervals in words, and what the figures depend on: rules, and a built-in model."""
     plans = [cell.plan for cell in run.cells.values() if cell.plan is not None]
     models = dict.fromkeys(f"{plan['model']} (weights {plan['model_hash'][:12]}, {plan['dtype']})" for plan in plans)
     keys = dict.fromkeys(plan["run_key"] for plan in plans)
@@ -134,18 +133,13 @@ def _how_to_read(run: StoredRun) -> str:
         for cell in run.present
         for row in cell.rows
     )
+    builtins = {plan["model"]: plan["model_hash"] for plan in plans if plan["model"] in BUILTINS}
+    rules = dict.fromkeys(one.cell.rule for one in run.present if one.cell.rule is not None)
     return (
         "In brackets: 95 % intervals (shares: Wilson; others: bootstrap over texts). Texts are scored from the text. "
         f"False positives count unmarked texts under the run's key and {run.experiment.null_keys} random ones; "
         "these share texts, so their intervals are somewhat too narrow, and with few texts much. "
         "The paper's numbers are of its own models, prompts and judge.\n\n"
-        f"Model: {'; '.join(models)}. Key: {', '.join(keys)}. Versions: {'; '.join(versions)}.\n"
+        f"Model: {'; '.join(models)}. Key: {', '.join(keys)}. Versions: {'; '.join(versions)}.\n\n"
+        f"{made_with(*rules, **builtins)}\n"
     )
-
-
-def _made_with(run: StoredRun) -> str:
-    """What the figures depend on: the rules of the cells, and the built-in model that wrote the texts."""
-    plans = [cell.plan for cell in run.cells.values() if cell.plan is not None]
-    models = {plan["model"]: plan["model_hash"] for plan in plans if plan["model"] in BUILTINS}
-    rules = dict.fromkeys(one.cell.rule for one in run.present if one.cell.rule is not None)
-    return made_with(*rules, **models)

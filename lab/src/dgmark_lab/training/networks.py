@@ -34,8 +34,7 @@ Network = Any  # a LlamaForCausalLM, whose `to` mypy misreads
 
 def mask_id_of(network: Network) -> int | None:
     """The id of the mask token of a masked diffusion model, in LLaDA's layout; None for an autoregressive Llama."""
-    mask_id: int | None = getattr(network.config, "mask_token_id", None)
-    return mask_id
+    return getattr(network.config, "mask_token_id", None)
 
 
 def logits_at(
