@@ -209,13 +209,8 @@ def published(model: NetworkDenoiser, prompt: Tensor, tokens: int, temperature: 
 
 
 def _prompts(model: NetworkDenoiser, count: int, batch: int) -> list[Tensor]:
-    """Make batches of prompts of 64 tokens."""
-    rows = []
-    for prompt in builtin_prompts():
-        ids = model.tokenizer.encode(prompt)
-        if len(ids) < PROMPT:
-            ids = (ids * PROMPT)[:PROMPT]
-        rows.append(ids[:PROMPT])
+    """Make batches of prompts of 64 tokens; short ones are repeated."""
+    rows = [(model.tokenizer.encode(prompt) * PROMPT)[:PROMPT] for prompt in builtin_prompts()]
     return [torch.tensor([rows[(i * batch + j) % len(rows)] for j in range(batch)]) for i in range(count)]
 
 
