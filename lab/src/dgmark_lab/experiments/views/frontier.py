@@ -124,35 +124,24 @@ def _scores(run: StoredRun, cell: CellRows) -> dict[str, Scores]:
 
 
 def _measured(run: StoredRun, cell: CellRows, scores: Mapping[str, Scores]) -> Measured:
-    """Measure the texts of a cell."""
+    """Measure the texts of a cell; of marked ones also the share that matches, bits a token and the mean of edits."""
     nats, tokens = run.nats_and_tokens(cell)
+    others = {"repeated 4-grams": 100 * np.array([repeated_ngrams(ids) for ids in cell.ids])}
+    if scores:
+        lengths = np.array([float(len(ids)) for ids in cell.ids])
+        others["matching"] = scores["none"].green
+        others["bits"] = -np.log2(scores["none"].p) / np.maximum(lengths, 1)
+    found = {name: 100.0 * (one.p <= RATE) for name, one in scores.items()}
+    if edited := [found[name] for name in EDITS if name in found]:
+        others[EDITED] = np.mean(edited, axis=0)
     return Measured(
         temperature=float(cell.cell.at or 0.0),
         diversity=np.array([distinct_ngrams(ids, 2) for ids in cell.ids]),
         nats=nats,
         tokens=tokens,
-        others=_others(cell, scores),
-        found=_found(scores),
+        others=others,
+        found=found,
     )
-
-
-def _others(cell: CellRows, scores: Mapping[str, Scores]) -> dict[str, PerText]:
-    """How much each text repeats itself; of a marked one also the share that matches, bits a token and the edits."""
-    others = {"repeated 4-grams": 100 * np.array([repeated_ngrams(ids) for ids in cell.ids])}
-    if scores:
-        tokens = np.array([float(len(ids)) for ids in cell.ids])
-        others["matching"] = scores["none"].green
-        others["bits"] = -np.log2(scores["none"].p) / np.maximum(tokens, 1)
-    found = _found(scores)
-    edited = [found[name] for name in EDITS if name in found]
-    if edited:
-        others[EDITED] = np.mean(edited, axis=0)
-    return others
-
-
-def _found(scores: Mapping[str, Scores]) -> dict[str, PerText]:
-    """By condition, 100 for each text that is found and 0 for each other."""
-    return {name: 100.0 * (one.p <= RATE) for name, one in scores.items()}
 
 
 def tokens_needed(cell: CellRows) -> PerText:
