@@ -69,7 +69,7 @@ def main() -> None:
     builtin = load_model()
     assert isinstance(builtin, NetworkDenoiser)
     model = RANDOM[args.random](builtin) if args.random else builtin
-    model = NetworkDenoiser(**{**vars(model), "end_ids": ()})  # no row ends early, so that all modes do the same work
+    model = replace(model, end_ids=())  # no row ends early, so that all modes do the same work
     prompts = _prompts(model, args.prompts, args.batch)
     print(f"{args.prompts} prompts, batch {args.batch}, {args.tokens} tokens, {torch.get_num_threads()} threads")
     # a model that sees nothing after a block has an exact cache of what stands before it, and no other
@@ -95,7 +95,7 @@ def random_llada(builtin: NetworkDenoiser) -> NetworkDenoiser:
     torch.manual_seed(0)
     network = LlamaForCausalLM(config)
     network.train(False)
-    return NetworkDenoiser(**{**vars(builtin), "name": "random", "vocab_size": vocabulary, "network": network})
+    return replace(builtin, name="random", vocab_size=vocabulary, network=network)
 
 
 def random_llada2(builtin: NetworkDenoiser) -> NetworkDenoiser:
@@ -124,8 +124,7 @@ def random_llada2(builtin: NetworkDenoiser) -> NetworkDenoiser:
     torch.manual_seed(0)
     network = Llada2Network(config)
     network.train(False)
-    own = {"name": "random", "vocab_size": vocabulary, "network": network, "family": LLADA2, "block": BLOCK}
-    return NetworkDenoiser(**{**vars(builtin), **own})
+    return replace(builtin, name="random", vocab_size=vocabulary, network=network, family=LLADA2, block=BLOCK)
 
 
 RANDOM = {"llada": random_llada, "llada2": random_llada2}
@@ -210,13 +209,8 @@ def published(model: NetworkDenoiser, prompt: Tensor, tokens: int, temperature: 
 
 
 def _prompts(model: NetworkDenoiser, count: int, batch: int) -> list[Tensor]:
-    """Make batches of prompts of 64 tokens."""
-    rows = []
-    for prompt in builtin_prompts():
-        ids = model.tokenizer.encode(prompt)
-        if len(ids) < PROMPT:
-            ids = (ids * PROMPT)[:PROMPT]
-        rows.append(ids[:PROMPT])
+    """Make batches of prompts of 64 tokens; short ones are repeated."""
+    rows = [(model.tokenizer.encode(prompt) * PROMPT)[:PROMPT] for prompt in builtin_prompts()]
     return [torch.tensor([rows[(i * batch + j) % len(rows)] for j in range(batch)]) for i in range(count)]
 
 

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -189,16 +190,18 @@ class Bench:
         self.size, self.device = size, device
         self.model = random_network(size, device)
         self.synchronize = torch.get_device_module(device).synchronize  # waits for the device
-        self._compiled: bool | None = None
-        self._made_keys: dict[tuple[str, int], list[WatermarkKey | None]] = {}
+        # the fingerprint of a large vocabulary takes a second
+        self._keys = cache(lambda kind, batch: keys_of(kind, batch, self.model))
+
+    @cached_property
+    def compiled(self) -> bool:
+        """Compile the network, which it then stays; false if it cannot be compiled."""
+        return compile_network(self.model.network, "eager" if self.size is SMALL else "inductor")
 
     def measured(self, mode: Mode) -> Iterator[Row]:
         """A row for each kind of keys, whose runs take turns; none where the network cannot be compiled."""
-        if mode.runtime == "compiled":
-            if self._compiled is None:  # which it then stays
-                self._compiled = compile_network(self.model.network, "eager" if self.size is SMALL else "inductor")
-            if not self._compiled:
-                return
+        if mode.runtime == "compiled" and not self.compiled:
+            return
         kinds = ("none", "position") if "lookahead" in mode.settings else KINDS
         # the first run of each, which is not timed, counts waits and memory
         first = {kind: self._run(kind, mode, watched=True) for kind in kinds}
@@ -245,11 +248,6 @@ class Bench:
         size, dice = self.size, torch.Generator().manual_seed(1)
         prompts = torch.randint(2, size.vocabulary - PADDING, (batch, size.prompt), generator=dice)
         return Canvas.after(prompts, size.length, self.model.mask_id).to(self.device)
-
-    def _keys(self, kind: str, batch: int) -> list[WatermarkKey | None]:
-        if (kind, batch) not in self._made_keys:  # the fingerprint of a large vocabulary takes a second
-            self._made_keys[kind, batch] = keys_of(kind, batch, self.model)
-        return self._made_keys[kind, batch]
 
     def _forward_seconds(self, mode: Mode) -> float:
         """The seconds of one forward of a session in the first block, alone."""

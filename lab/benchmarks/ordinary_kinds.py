@@ -48,12 +48,8 @@ class Kind(NamedTuple):
         """The document with a text, in ASCII, in place of a paragraph; None if it has no paragraph."""
         try:
             return self.place(content, text)
-        except (_NoParagraphError, etree.LxmlError, ValueError, LookupError, AssertionError):
+        except (etree.LxmlError, ValueError, LookupError, AssertionError):
             return None
-
-
-class _NoParagraphError(Exception):
-    pass
 
 
 def _middle(paragraphs: Sequence[One], text_of: Callable[[One], str]) -> One:
@@ -62,7 +58,7 @@ def _middle(paragraphs: Sequence[One], text_of: Callable[[One], str]) -> One:
     if long:
         return long[len(long) // 2]
     if not any(words):
-        raise _NoParagraphError
+        raise ValueError("no paragraph")
     return paragraphs[words.index(max(words))]
 
 
@@ -219,7 +215,7 @@ def _in_rtf(content: bytes, text: str) -> bytes:
     """Behind the middle one of the paragraphs' ends."""
     ends = [end.end() for start, stop in _rtf_body(content) for end in _RTF_PARAGRAPH.finditer(content, start, stop)]
     if not ends:
-        raise _NoParagraphError
+        raise ValueError("no paragraph")
     place = ends[len(ends) // 2]
     return b"".join((content[:place], b" ", text.encode("ascii"), b"\\par ", content[place:]))
 
@@ -234,7 +230,7 @@ def _in_mail(content: bytes, text: str) -> bytes:
     mail = message_from_bytes(content, policy=policy.default)
     body = mail.get_body(("html", "plain"))
     if body is None:
-        raise _NoParagraphError
+        raise ValueError("no paragraph")
     if body.get_content_subtype() == "html":
         page = body.get_payload(decode=True)
         assert isinstance(page, bytes)

@@ -111,11 +111,7 @@ def test_the_p_value_by_rank_is_the_share_of_all_colourings(
 
 def draws_for(name: str) -> Draw:
     random = RandomParts(name, IDS, IDS)
-    return lambda _first, keys: random.draw(len(IDS), keys)
-
-
-def matches(groups: np.ndarray) -> np.ndarray:
-    return np.asarray(groups.sum(axis=0, dtype=np.int64))
+    return lambda _first, keys: random.draw(len(IDS), keys).sum(axis=0, dtype=np.int64)
 
 
 @pytest.mark.parametrize("alpha", [0.5, 0.1, 0.02])
@@ -124,7 +120,7 @@ def test_the_p_value_by_rank_holds_its_level_with_early_stopping(alpha: float) -
     rng = np.random.default_rng(0)
     with unchecked():
         p = [
-            redrawn_p(matches, rng.integers(0, 2, 50, dtype=np.uint8), draws_for(f"level {k}"), most=400)[0]
+            redrawn_p(int(rng.integers(0, 2, 50, dtype=np.uint8).sum()), draws_for(f"level {k}"), most=400)[0]
             for k in range(2000)
         ]
     share = np.mean(np.array(p) <= alpha)
@@ -133,9 +129,9 @@ def test_the_p_value_by_rank_holds_its_level_with_early_stopping(alpha: float) -
 
 
 def test_drawing_stops_early_or_at_the_most_draws() -> None:
-    hopeless = redrawn_p(matches, np.zeros(50, dtype=np.uint8), draws_for("zero"), most=10**9)
+    hopeless = redrawn_p(0, draws_for("zero"), most=10**9)
     assert hopeless == (1.0, ENOUGH)
-    best = redrawn_p(matches, np.ones(50, dtype=np.uint8), draws_for("ones"), most=999)
+    best = redrawn_p(50, draws_for("ones"), most=999)
     assert best == (1 / 1000, 999)
 
 

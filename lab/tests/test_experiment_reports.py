@@ -17,7 +17,7 @@ from dgmark_lab.evaluate.estimates import auc
 from dgmark_lab.experiments.cells import StoredRun
 from dgmark_lab.experiments.figures import roc
 from dgmark_lab.experiments.made_with import made_with
-from dgmark_lab.experiments.report import make_report, write_report
+from dgmark_lab.experiments.report import section_of, write_report
 from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.tables import Table, to_markdown
 from support.known_keys import builtin_tokenizer, known_key
@@ -74,8 +74,8 @@ def golden_store(root: Path) -> tuple[Store, WatermarkKey]:
 
 def test_the_report_of_a_small_store_is_as_it_was(tmp_path: Path) -> None:
     store, key = golden_store(tmp_path / "runs")
-    report = make_report(StoredRun.read(EXPERIMENT, store, "builtin", {key.fingerprint: key}))
-    write_report(report, tmp_path / "out")
+    run = StoredRun.read(EXPERIMENT, store, "builtin", {key.fingerprint: key})
+    write_report(run, section_of(run), tmp_path / "out")
     made = made_with("position", storyteller="01234567")
     golden_page = (GOLDEN / "report.md").read_text().replace("MADE WITH", made)
     assert (tmp_path / "out" / "report.md").read_text() == golden_page
@@ -101,8 +101,7 @@ def test_texts_that_do_not_survive_retokenization_fail_the_exact_test(tmp_path: 
     plan = store.read_plan("golden")
     plan["cells"]["dgmark k = 1"]["recipe"] += "-read-otherwise"
     store.write_plan("golden", plan)
-    report = make_report(StoredRun.read(EXPERIMENT, store, "builtin", {key.fingerprint: key}))
-    found = numbers_of(report.section)
+    found = numbers_of(section_of(StoredRun.read(EXPERIMENT, store, "builtin", {key.fingerprint: key})))
     for way, percent in (("TPR p<=1%", 0.0), ("TPR deployed p<=1%", 0.0), ("TPR ids p<=1%", 100.0)):
         ours = found["dgmark k = 1", way]
         assert (ours.value, ours.count) == (percent, 3)

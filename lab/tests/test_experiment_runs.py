@@ -14,7 +14,7 @@ from dgmark.models.builtin_base import NARRATOR_BASE
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import tables_of
 from dgmark_lab.experiments.cells import StoredRun, cell_keys
-from dgmark_lab.experiments.plan import RunOptions, Subject, recipe_hash
+from dgmark_lab.experiments.plan import RunOptions, recipe_hash
 from dgmark_lab.experiments.report import to_page, write_report
 from dgmark_lab.experiments.run import TimeLeft, run_experiment, run_key
 from dgmark_lab.experiments.spec import Cell, Experiment, experiment_names, load_experiment
@@ -22,7 +22,7 @@ from dgmark_lab.experiments.store import Store, checkpoint_hash
 from dgmark_lab.rule_keys import rule_key
 from dgmark_lab.toml_files import parse_toml
 from support import tiny_gguf
-from support.toy_experiments import SMALL, TOY, report_toy, run_toy, toy_subject
+from support.toy_experiments import SMALL, TOY, load_toy, report_toy, run_toy
 
 MARKED = """
 [[cells]]
@@ -79,16 +79,16 @@ def test_every_experiment_runs_and_is_reported(
     prompts = {experiment.prompt_set(cell, "builtin")[0] for cell in experiment.cells_of("builtin")}
     needed = {"c4", "writingprompts"} & prompts
     store = run_toy(experiment, shared_runs / "rows", files=dict.fromkeys(needed, shared_runs / "prompts.jsonl"))
-    report = report_toy(experiment, store)
-    for cell in report.run.cells.values():
+    made, section = report_toy(experiment, store)
+    for cell in made.cells.values():
         if "builtin" in cell.cell.setups:
             assert len(cell.rows) == 2, cell.name
-    assert report.section.quantities
-    assert report.complete is False
-    assert "incomplete" in to_page(report)
+    assert section.quantities
+    assert made.complete is False
+    assert "incomplete" in to_page(made, section)
     if name not in DRAWN:
         return
-    written = write_report(report, shared_runs / "reports" / name)
+    written = write_report(made, section, shared_runs / "reports" / name)
     assert {"report.md", "numbers.csv"} <= {path.name for path in written}
     page = (shared_runs / "reports" / name / "report.md").read_text()
     for path in written:
@@ -124,7 +124,7 @@ def test_an_interrupted_run_goes_on_and_makes_no_row_twice(tmp_path: Path) -> No
 
     options = RunOptions(length=8, judge="none", batch_size=2)
     with pytest.raises(Interrupted):
-        run_experiment(small(), Store(tmp_path), options, interrupt, toy_subject)
+        run_experiment(small(), Store(tmp_path), options, interrupt, load_toy)
     before = lines(tmp_path)
     assert Counter(row["rule"] for row in before) == {None: 5, "position": 4}
     [torn] = [path for path in (tmp_path / "texts").glob("*.jsonl") if '"rule": "position"' in path.read_text()]
@@ -212,9 +212,9 @@ def test_several_keys_mark_the_texts_in_turn_and_a_written_out_cell_is_reported(
         key = keys[row["seed"] % 3]
         settings: dict[str, Any] = {"temperature": 0.5, "length": 32, "block_length": 32}
         assert row["text"] == generate(TOY, row["prompt"], key=key, seed=row["seed"], **settings)[0].text
-    report = report_toy(experiment, store)
-    assert f"| {cell} | 5 | 5 | complete |" in to_page(report)
-    scores = report.run.cells[cell].scores
+    made, section = report_toy(experiment, store)
+    assert f"| {cell} | 5 | 5 | complete |" in to_page(made, section)
+    scores = made.cells[cell].scores
     own = [Detector(keys[row["seed"] % 3], tokenizer=TOY.tokenizer, phase="start").detect(row["text"]) for row in rows]
     assert scores.p.tolist() == [one.p_value for one in own]
 
@@ -256,7 +256,7 @@ def test_experiments_that_cannot_be_run_say_why(
 def test_prompts_settings_and_judge_are_checked_before_a_model_is_loaded(
     experiment: Experiment, options: dict[str, Any], problem: str, tmp_path: Path
 ) -> None:
-    def load(name: str, **_: Any) -> Subject:
+    def load(name: str, **_: Any) -> Any:
         raise AssertionError(f"{name} was loaded")
 
     with pytest.raises(DgmarkError, match=problem):
@@ -282,6 +282,6 @@ def test_a_report_needs_the_key_of_its_run_and_leaves_out_texts_of_other_setting
     store = run_toy(small(), tmp_path)
     with pytest.raises(KeyFileError, match="was run with key"):
         StoredRun.read(small(), store, "builtin", {})
-    assert "| marked | 2 | 5 | incomplete |" in to_page(report_toy(small(), store))
+    assert "| marked | 2 | 5 | incomplete |" in to_page(*report_toy(small(), store))
     changed = small(MARKED + "decoding = { temperature = 0.5 }\n")
-    assert "| marked | 0 | 5 | not run |" in to_page(report_toy(changed, store))
+    assert "| marked | 0 | 5 | not run |" in to_page(*report_toy(changed, store))

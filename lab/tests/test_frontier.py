@@ -149,7 +149,7 @@ def test_the_report_compares_schemes_at_equal_diversity(tmp_path: Path) -> None:
     store = run_toy(SWEPT, tmp_path, limit=6, length=32)
     with_words(store, "swept", {"dgmark, T = 0.5": 3, "plain, T = 1": 6, "dgmark, T = 2": 12})
     judged(store, "swept")
-    section = report_toy(SWEPT, store).section
+    _, section = report_toy(SWEPT, store)
     shown = numbers_of(section)
     assert shown["dgmark, T = 2", "perplexity"].value == pytest.approx(np.exp(3))
     low, high = (shown[f"dgmark, T = {t}", "distinct-2"].value for t in ("0.5", "2"))
@@ -166,21 +166,21 @@ def test_the_report_compares_schemes_at_equal_diversity(tmp_path: Path) -> None:
 
 def test_the_tokens_needed_are_those_of_the_shortest_beginning_that_is_found(tmp_path: Path) -> None:
     experiment = SWEPT.model_copy(update={"keys": 2})
-    report = report_toy(experiment, run_toy(experiment, tmp_path, limit=6, length=64))
-    cell = report.run.cells["dgmark, T = 2"]
+    made, section = report_toy(experiment, run_toy(experiment, tmp_path, limit=6, length=64))
+    cell = made.cells["dgmark, T = 2"]
     p = {first: cell.score([ids[:first] for ids in cell.ids], deployed=True).p for first in (16, 32, 48, 64)}
     needed = [next((first for first in p if p[first][text] <= 1e-4), np.inf) for text in range(6)]
     assert tokens_needed(cell).tolist() == needed
     assert len(set(needed)) > 1
-    assert numbers_of(report.section)["dgmark, T = 2", "tokens for 50 %"].value == sorted(needed)[2]
+    assert numbers_of(section)["dgmark, T = 2", "tokens for 50 %"].value == sorted(needed)[2]
 
 
 def test_cells_without_all_texts_or_perplexities_are_left_out_of_the_curves(tmp_path: Path) -> None:
     store = run_toy(SWEPT, tmp_path, limit=5, length=8)
-    unjudged = report_toy(SWEPT, store).section
+    _, unjudged = report_toy(SWEPT, store)
     assert {"distinct-2", "bits", "none"} < {q.name for q in unjudged.quantities}
     assert "perplexity" not in {q.name for q in unjudged.quantities}
     judged(store, "swept")
-    section = report_toy(SWEPT, store).section
+    _, section = report_toy(SWEPT, store)
     assert {q.ours.count for q in section.quantities if q.name == "perplexity" and q.ours} == {5}
     assert [table.title[:12] for table in section.tables if table] == ["What it cost", "How many tok", "What survive"]

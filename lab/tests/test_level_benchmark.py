@@ -12,10 +12,10 @@ LINES = ["--passages", "2", "--keys", "3", "--test", "rule=bigram", "--test", "r
 def test_levels_of_texts_that_a_program_makes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    level, p_values = benchmark("level"), benchmark("p_values")
+    level = benchmark("level")
     human = tmp_path / "human.jsonl"
     human.write_text("".join(f'{{"id": "{n}", "text": "{"one two three four five " * 20}"}}\n' for n in range(2)))
-    monkeypatch.setattr(p_values, "RUNS", tmp_path)
+    monkeypatch.setattr(level, "RUNS", tmp_path)
     monkeypatch.setattr(sys, "argv", ["level.py", str(human), *LINES])
     level.main()
     first = capsys.readouterr().out
@@ -27,6 +27,6 @@ def test_levels_of_texts_that_a_program_makes(
     # two texts that are the same have the same luck under each key
     worst, both = found["rule=bigram", "p", "human"][-3:-1]
     assert (float(worst) == 1) == (int(both) > 0)
-    monkeypatch.setattr(p_values, "p_values_of", pytest.fail)  # nothing is computed again
+    monkeypatch.setattr(level, "p_values_of", pytest.fail)  # nothing is computed again
     level.main()
     assert capsys.readouterr().out == first

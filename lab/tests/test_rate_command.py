@@ -136,9 +136,9 @@ def test_the_paper_s_table_is_rendered_from_ratings_and_pairs(serve: Serve, tmp_
     store = run_toy(SMALL, tmp_path, limit=3, rater=f"{url}#small")
     assert len(asked) == 6 + 2 * 3
     assert {one["model"] for one in asked} == {"small"}
-    report = report_toy(SMALL, store)
-    found = {(one.cell, one.name): one for one in report.section.quantities}
-    ours = numbers_of(report.section)
+    _, section = report_toy(SMALL, store)
+    found = {(one.cell, one.name): one for one in section.quantities}
+    ours = numbers_of(section)
     overall, won = ours["unmarked", "overall"], ours["marked", "share of pairs won"]
     assert (overall.value, overall.count, found["unmarked", "overall"].paper) == (4.0, 3, 4.25)
     assert (won.value, won.count) == (0.5, 3)

@@ -82,7 +82,7 @@ def test_readings_are_those_of_the_definition() -> None:
             coin(key, "tie", 8 + place) if value == 0 else (value > 0) == coin(key, "sign", 8 + place)
             for value in difference.tolist()
         ]
-        assert found.wanted(8)[place].tolist() == wanted
+        assert found.wanted[place].tolist() == wanted
 
 
 def test_without_anything_before_a_block_there_are_no_carriers() -> None:

@@ -134,7 +134,7 @@ def test_a_step_is_a_function_of_seed_and_step_and_blocks_narrow_late() -> None:
     bound = one.first_copy().weights
     assert (bound[:, 0] == one.weights[:, 0]).all()
     assert not bound[:, 1].any()
-    of_people = one.ids.max(1) >= 500
+    of_people = one.ids.amax(1) >= 500
     assert of_people.sum() == 2  # half of the rows
     assert one.front[~of_people].any()
     assert not one.front[of_people].any()
@@ -146,7 +146,7 @@ def test_a_step_is_a_function_of_seed_and_step_and_blocks_narrow_late() -> None:
 def test_no_target_after_the_end_of_a_text_is_soft() -> None:
     config = settings(rows=SETTINGS["rows"] | {"start_share": 1.0, "own_share": 1.0, "block_lengths": [8]})
     rows = PassageRows([passage(9, 5, True)], [], config.rows, 2, 0)
-    soft = np.any([rows.step(step, config.masking).front for step in range(20)], axis=(0, 1, 2))
+    soft = torch.cat([rows.step(step, config.masking).front for step in range(20)]).any(0).any(0)
     assert soft.tolist() == [True] * 5 + [False] * 11  # four tokens and the end
 
 
@@ -219,8 +219,8 @@ def test_soft_targets_are_the_odds_that_the_base_draws_from(material: dict[str, 
     checked = 0
     for step in range(4):
         batch = piece.batch(step)
-        wanted = torch.from_numpy(batch.weights > 0)
-        front = torch.from_numpy(batch.front)[wanted]
+        wanted = batch.weights > 0
+        front = batch.front[wanted]
         with torch.no_grad():
             log_odds = piece._log_odds(batch, wanted)
             hard, soft = piece._cross_entropy(batch)[0], piece._cross_entropy(batch, soft=True)[0]
@@ -231,7 +231,7 @@ def test_soft_targets_are_the_odds_that_the_base_draws_from(material: dict[str, 
                 assert hard[number] == -log_odds[number, batch.ids[row, place]]
                 if not front[number]:
                     continue
-                before = torch.from_numpy(batch.ids[row, batch.absent[row] : place])[None]
+                before = batch.ids[row, batch.absent[row] : place][None]
                 logits = network(before).logits[:, -1]
                 used = torch.zeros_like(logits, dtype=torch.bool)
                 used[0, batch.ids[row, batch.unwritten[row] : place]] = True

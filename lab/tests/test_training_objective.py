@@ -35,11 +35,10 @@ def small_network(mask_id: int | None = MASK) -> Network:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         network = build_network(sizes, VOCAB, mask_id)
-        for param in network.module.parameters():
+        for param in network.parameters():
             if param.ndim == 2:
                 torch.nn.init.normal_(param, std=0.6)
-    network.module.requires_grad_(False)
-    return network
+    return network.requires_grad_(False)
 
 
 def random_rows(seed: int, batch: int = 6, length: int = 24) -> RowBatch:
@@ -50,7 +49,7 @@ def random_rows(seed: int, batch: int = 6, length: int = 24) -> RowBatch:
 
 
 def log_odds(network: Network, ids: np.ndarray) -> torch.Tensor:
-    found: torch.Tensor = network.module(torch.from_numpy(ids)).logits.log_softmax(-1)
+    found: torch.Tensor = network(torch.from_numpy(ids)).logits.log_softmax(-1)
     return found
 
 

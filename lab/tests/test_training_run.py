@@ -18,7 +18,7 @@ from dgmark.errors import ResumeMismatch, SettingsError
 from dgmark_lab.training import config as config_module
 from dgmark_lab.training.config import Kind, Schedule, read_config
 from dgmark_lab.training.corpus import Corpus, read_documents
-from dgmark_lab.training.networks import llada_state, load_network
+from dgmark_lab.training.networks import llada_state, load_network, mask_id_of
 from dgmark_lab.training.objective import held_out_rows
 from dgmark_lab.training.run import load_state, read_log, trapezoid
 from dgmark_lab.training.trainer import averaged
@@ -79,8 +79,8 @@ def test_a_run_in_pieces_is_the_run_in_one_go_and_learns_and_leaves_a_model(
     # the model's folder holds the average of the weights, which is not the weights
     average = {name.removeprefix("module."): one for name, one in tensors["average"].items()}
     loaded = load_network(whole / "model")
-    assert loaded.mask_id == (2 if kind == "storyteller" else None)
-    for name, tensor in loaded.module.state_dict().items():
+    assert mask_id_of(loaded) == (2 if kind == "storyteller" else None)
+    for name, tensor in loaded.state_dict().items():
         assert torch.equal(tensor, average[name].to(torch.bfloat16).float())
         assert not torch.equal(average[name], tensors["module"][name])
     if kind == "storyteller":
@@ -117,7 +117,7 @@ def test_what_does_not_belong_to_a_run_is_refused(corpus: Corpus, tmp_path: Path
     assert piece.step == 1
     whole = (tmp_path / "state.pt").read_bytes()
     with torch.no_grad():
-        next(piece.network.module.parameters()).fill_(float("nan"))
+        next(piece.network.parameters()).fill_(float("nan"))
     with pytest.raises(SettingsError, match="lower the learning rates"):
         piece.train()
     assert (tmp_path / "state.pt").read_bytes() == whole
@@ -127,7 +127,7 @@ def test_a_run_starts_from_another_model_s_weights(corpus: Corpus, tmp_path: Pat
     trainer(tiny(), corpus, tmp_path / "first").train(max_seconds=0)
     model = tmp_path / "first/model"
     second = trainer(tiny(seed=5), corpus, tmp_path / "second", init=model)
-    assert_close(second.network.module.state_dict(), load_network(model).module.state_dict(), rtol=0, atol=0)
+    assert_close(second.network.state_dict(), load_network(model).state_dict(), rtol=0, atol=0)
     with pytest.raises(SettingsError, match=r"does not have the sizes in \[network\]"):
         trainer(tiny(network={"width": 48}), corpus, tmp_path / "third", init=model)
 
@@ -150,7 +150,7 @@ def test_a_batch_is_a_function_of_seed_and_step(corpus: Corpus, tmp_path: Path) 
 
 def test_muon_takes_only_the_matrices_of_the_blocks(corpus: Corpus, tmp_path: Path) -> None:
     piece = trainer(tiny(), corpus, tmp_path)
-    names = {id(param): name for name, param in piece.network.module.named_parameters()}
+    names = {id(param): name for name, param in piece.network.named_parameters()}
     groups = [optimizer.param_groups[0]["params"] for optimizer in piece.optimizers]
     matrices, others = ([names[id(param)] for param in params] for params in groups)
     assert len(matrices) == 2 * 7
@@ -176,5 +176,5 @@ def test_the_average_follows_its_definition() -> None:
 def test_llada_layout_survives_a_round_trip() -> None:
     """The shipped weights, loaded and written again, are the shipped file's tensors."""
     folder = find_checkpoint("storyteller").folder
-    written = llada_state(load_network(folder).module)
+    written = llada_state(load_network(folder))
     assert_close(written, load_file(folder / "model.safetensors"), rtol=0, atol=0)

@@ -91,21 +91,22 @@ def test_a_key_whose_package_is_not_installed_names_it(installed: Path, tmp_path
 def test_the_experiment_of_the_page_is_a_table_and_a_picture(installed: Path, tmp_path: Path) -> None:
     experiment = parse_toml(blocks("toml")[1], Experiment, "the page")
     store = run_toy(experiment, tmp_path / "runs", length=32)
-    report = report_toy(experiment, store)
-    found = {(q.cell, q.name): q.ours for q in report.section.quantities}
+    made, section = report_toy(experiment, store)
+    found = {(q.cell, q.name): q.ours for q in section.quantities}
     for cell in ("green, delta 3", "dgmark, one key"):
         one = found[f"{cell}, T = 0.9", "found, deletion 0.1"]
         assert one is not None
         assert one.count == 2
-    page = to_page(report)
+    page = to_page(made, section)
     assert "| green, delta 3, T = 0.9 | " in page
     assert re.search(r"Made with dgmark: green [0-9a-f]{8}, bigram [0-9a-f]{8}", page)
     # without a judge no perplexity is known, over which the picture would be drawn
-    assert report.section.figures == {}
-    row_ids = [row["id"] for cell in report.run.present for row in cell.rows]
+    assert section.figures == {}
+    row_ids = [row["id"] for cell in made.present for row in cell.rows]
     nats = {row_id: {"nats": 20.0, "tokens": 10} for row_id in row_ids}
     store.complete("perplexity", "made-up", {"judge": "x"}, nats, list)
     store.write_plan("green", {**store.read_plan("green"), "judge": {"hash": "made-up"}})
-    (picture,) = report_toy(experiment, store).section.figures.values()
+    _, section = report_toy(experiment, store)
+    (picture,) = section.figures.values()
     names = {text.get_text() for axes in picture.axes for text in axes.texts}
     assert {"green, delta 3", "dgmark, one key", "unmarked, T = 0.9"} <= names

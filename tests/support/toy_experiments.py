@@ -8,11 +8,12 @@ from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines import BASELINES
 from dgmark_lab.experiments.cells import StoredRun, keys_of
-from dgmark_lab.experiments.plan import RunOptions, Subject
-from dgmark_lab.experiments.report import Report, make_report
+from dgmark_lab.experiments.plan import RunOptions
+from dgmark_lab.experiments.report import section_of
 from dgmark_lab.experiments.run import run_experiment
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.store import Store
+from dgmark_lab.experiments.tables import Section
 from dgmark_lab.rule_keys import rule_key
 from support.known_keys import bound_key
 
@@ -35,9 +36,9 @@ def toy_baseline(name: str, key: WatermarkKey) -> WatermarkKey:
     return rule_key(name, key, **({"colours": "hash"} if name == "tango" else {}))
 
 
-def toy_subject(name: str, **_: Any) -> Subject:
-    """The toy, whatever the name."""
-    return Subject(TOY, f"hash of {name}")
+def load_toy(name: str, **_: Any) -> tuple[ToyDenoiser, str]:
+    """The toy and a hash, whatever the name."""
+    return TOY, f"hash of {name}"
 
 
 def run_toy(
@@ -55,15 +56,16 @@ def run_toy(
         if told is not None:
             told.append((what, done, of))
 
-    run_experiment(experiment, store, RunOptions(**given), tell, toy_subject)
+    run_experiment(experiment, store, RunOptions(**given), tell, load_toy)
     return store
 
 
-def report_toy(experiment: Experiment, store: Store) -> Report:
-    """The report of such a run."""
+def report_toy(experiment: Experiment, store: Store) -> tuple[StoredRun, Section]:
+    """Such a run, and what its report shows."""
     few = experiment.model_copy(update={"null_keys": 2})
     tokenizers = {TOY.tokenizer.fingerprint: TOY.tokenizer}
-    return make_report(StoredRun.read(few, store, "builtin", keys_of(store, None), tokenizers))
+    run = StoredRun.read(few, store, "builtin", keys_of(store, None), tokenizers)
+    return run, section_of(run)
 
 
 SMALL = Path(__file__).with_name("toy_experiment.toml").read_text(encoding="utf-8")

@@ -4,7 +4,6 @@ The ways are what the programs do, written out; `document` writes and reads real
 """
 
 import re
-import textwrap
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Literal, get_args
@@ -14,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from pyphen import Pyphen
 
 from dgmark.arguments.contents import text_of
-from dgmark_lab.attacks.layout import RoundTrip
+from dgmark_lab.attacks.layout import RoundTrip, Wrap
 
 Way = Literal[
     "curly", "one-paragraph", "one-line-end", "lower-case", "title-case", "lines-of-72", "mail", "markdown", "html",
@@ -62,8 +61,7 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _wrapped(text: str) -> str:
-    filled = (textwrap.fill(part, 72, break_long_words=False, break_on_hyphens=False) for part in _paragraphs(text))
-    return "\n\n".join(filled)
+    return Wrap()("\n\n".join(_paragraphs(text)), np.random.default_rng())  # which draws nothing
 
 
 def _mailed(text: str) -> str:

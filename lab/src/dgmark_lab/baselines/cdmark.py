@@ -38,8 +38,6 @@ class CdMarkTest(PublishedTest):
 
         Tokens that repeat add more to the deviation over keys than to the mark: a text is found better without repeats.
         """
-        if not len(ids):
-            return Score(0, 0, 0.0, 1.0, 1.0, detectable=False)
         vector, distinct = spreading_vector(HashKey.of(key, "cdmark"), key.spec.table_size), np.unique(ids)
         entries, weights = vector[distinct], np.bincount(distinct, minlength=len(vector))
         p_value = tail(weights, float(entries.sum()))

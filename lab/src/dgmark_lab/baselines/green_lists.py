@@ -7,7 +7,7 @@ pair once, whatever the published one does.
 
 import math
 from abc import abstractmethod
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -32,19 +32,6 @@ def is_green(hash_key: HashKey, contexts: Words, tokens: Words, gamma: float) ->
     return green
 
 
-class Pairs(NamedTuple):
-    """The distinct (context, token) pairs of a text: how often each occurs, and whether it is green."""
-
-    counts: Int[np.ndarray, " pairs"]
-    green: Bool[np.ndarray, " pairs"]
-
-    @classmethod
-    def of(cls, hash_key: HashKey, contexts: Ids, tokens: Ids, gamma: float) -> "Pairs":
-        """Look up the pairs of each token with its context."""
-        (contexts, tokens), counts = np.unique(np.stack([contexts, tokens]), axis=1, return_counts=True)
-        return cls(counts, is_green(hash_key, contexts, tokens, gamma))
-
-
 class GreenTest(PublishedTest):
     """The test of a rule by which some (context, token) pairs are green: a subclass says which pairs a text holds.
 
@@ -65,10 +52,13 @@ class GreenTest(PublishedTest):
     def scored(cls, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
         """Compare the number of distinct green pairs with its exact null, a binomial."""
         gamma = gamma_of(key)
-        kinds = [Pairs.of(*kind, gamma) for kind in cls.pairs(key, ids, positions)]
-        pairs = Pairs(*(np.concatenate(part) for part in zip(*kinds, strict=True)))
-        scored, matched = len(pairs.green), int(pairs.green.sum())
-        once, repeats = _z_score(np.ones_like(pairs.counts), pairs.green, gamma), _z_score(*pairs, gamma)
+        distinct = []  # of each kind, how often each pair occurs, and whether it is green
+        for hash_key, contexts, tokens in cls.pairs(key, ids, positions):
+            pairs, times = np.unique(np.stack([contexts, tokens]), axis=1, return_counts=True)
+            distinct.append((times, is_green(hash_key, pairs[0], pairs[1], gamma)))
+        counts, green = (np.concatenate(part) for part in zip(*distinct, strict=True))
+        scored, matched = len(green), int(green.sum())
+        once, repeats = _z_score(np.ones_like(counts), green, gamma), _z_score(counts, green, gamma)
         p_value = binomial_p(matched, scored, gamma)
         # a typical mark turns half of the pairs green that it can steer and that would not be green by chance
         typical = math.ceil(scored * (gamma + (1 - gamma) * cls.steered / 2))
@@ -152,7 +142,7 @@ class GloaguenTest(GreenTest):
     @classmethod
     def pairs(cls, key: WatermarkKey, ids: Ids, positions: Ids) -> Kinds:
         """The sums of the neighbours' ids, where all are known, and the tokens."""
-        placed = np.full(int(positions.max(initial=0)) + 1 + 2 * MAX_OFFSET, -1)
+        placed = np.full(int(positions.max()) + 1 + 2 * MAX_OFFSET, -1)
         placed[positions + MAX_OFFSET] = ids
         offsets = spec_as(GloaguenSpec, key).offsets
         around = np.stack([placed[positions + MAX_OFFSET + offset] for offset in offsets])
@@ -165,5 +155,4 @@ def unigram_biases(key: WatermarkKey) -> Float[np.ndarray, "1 vocab"]:
     spec = spec_as(UnigramSpec, key)
     every = np.arange(spec.table_size)
     green = is_green(HashKey.of(key, "unigram"), np.zeros_like(every), every, spec.gamma)
-    biases: Float[np.ndarray, "1 vocab"] = green[None] * spec.delta
-    return biases
+    return green[None] * spec.delta

@@ -27,10 +27,8 @@ _MIN_DRAWS, _MAX_DRAWS, _MAX_WORK = 1000, 100_000, 10**8
 ENOUGH = 10
 _FIRST_BATCH, _MAX_BATCH = 63, 2048
 
-# groups (tokens, keys) -> the statistic of each key
-Statistic = Callable[[UInt8[np.ndarray, "tokens keys"]], Int[np.ndarray, " keys"]]
-# number of the first key, number of keys -> the groups of the tokens under these random keys
-Draw = Callable[[int, int], UInt8[np.ndarray, "tokens keys"]]
+# number of the first key, number of keys -> the statistic of a text under each of these random keys
+Draw = Callable[[int, int], Int[np.ndarray, " keys"]]
 
 
 class PatternMarkTest(PublishedTest):
@@ -41,20 +39,15 @@ class PatternMarkTest(PublishedTest):
         """Count alternating windows. Published: their exact distribution under independent fair bits."""
         length = spec_as(PatternMarkSpec, key).pattern_length
         distinct, place = np.unique(ids, return_inverse=True)
-        observed = parts_of(key, distinct)
-        windows = max(len(ids) - length + 1, 0)
-        matched = int(count_alternating(observed[place][:, None], length)[0])
-        p_value = 1.0
-        if windows:
-            random = RandomParts("redraw/v1", ids, positions, key.secret)
-            p_value, _ = redrawn_p(
-                lambda parts: count_alternating(parts[place], length),
-                observed,
-                lambda _first, keys: random.draw(len(distinct), keys),
-                most=max_draws(fpr, len(ids)),
-            )
+        matched = int(count_alternating(parts_of(key, ids)[:, None], length)[0])
+        random = RandomParts("redraw/v1", ids, positions, key.secret)
+        p_value, _ = redrawn_p(
+            matched,
+            lambda _first, keys: count_alternating(random.draw(len(distinct), keys)[place], length),
+            most=max_draws(fpr, len(ids)),
+        )
         return Score(
-            scored=windows,
+            scored=max(len(ids) - length + 1, 0),
             matched=matched,
             z_score=_standard_score(len(ids), length, matched),
             p_value=p_value,
@@ -66,8 +59,7 @@ class PatternMarkTest(PublishedTest):
 def parts_of(key: WatermarkKey, tokens: Ids) -> UInt8[np.ndarray, " n"]:
     """Return the part of the vocabulary, 0 or 1, of each token."""
     bits = uniform_bits(states(HashKey.of(key, "pattern-mark"), np.zeros(1, dtype=np.int64)), tokens)
-    part: UInt8[np.ndarray, " n"] = (bits & 1).astype(np.uint8)
-    return part
+    return (bits & 1).astype(np.uint8)
 
 
 def pattern_mark_biases(key: WatermarkKey) -> Float[np.ndarray, "2 vocab"]:
@@ -113,25 +105,21 @@ class RandomParts:
         return np.unpackbits(octets, count=count).reshape(tokens, keys)
 
 
-def redrawn_p(
-    statistic: Statistic, observed: UInt8[np.ndarray, " tokens"], draw: Draw, *, most: int
-) -> tuple[float, int]:
+def redrawn_p(value: int, draw: Draw, *, most: int) -> tuple[float, int]:
     """Return the p-value of the real key's statistic by its rank among random keys, and how many keys were drawn.
 
     The text stays, and its distinct tokens get random groups, so the p-value is valid for any text and any statistic:
     exceedances / draws if drawing stopped early, else (1 + exceedances) / (1 + draws).
 
     Args:
-        statistic: computes the statistic from the groups of many keys; larger if the mark is present.
-        observed: the real key's groups.
-        draw: draws the groups under random keys; called for one key after the other.
+        value: the statistic under the real key; larger if the mark is present.
+        draw: computes it under random keys; called for one key after the other.
         most: number of draws after which to stop in any case.
     """
     drawn, exceedances, size = 0, 0, _FIRST_BATCH
-    value = statistic(observed[:, None])[0]
     while drawn < most:
         size = min(size, most - drawn)
-        above = np.flatnonzero(statistic(draw(drawn, size)) >= value)
+        above = np.flatnonzero(draw(drawn, size) >= value)
         if exceedances + len(above) >= ENOUGH:
             drawn += int(above[ENOUGH - exceedances - 1]) + 1
             return ENOUGH / drawn, drawn

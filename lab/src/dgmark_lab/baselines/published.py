@@ -51,6 +51,9 @@ class Score:
     shifts_tested: int = 1
 
 
+NOTHING = Score(0, 0, 0.0, 1.0, 1.0, detectable=False)  # of a text in which nothing is scored
+
+
 @dataclass(frozen=True)
 class PublishedFigures(ShiftFigures):
     """What the test of a published watermark finds.
@@ -93,12 +96,12 @@ class PublishedTest(TextTest):
     def __init__(self, key: WatermarkKey, tokens: ScoredIds, settings: DetectionSettings) -> None:
         check_ids(tokens.ids, key.spec.table_size)
         self._tokens = len(tokens.ids)
-        self.score = self.scored(key, tokens.ids, tokens.positions, settings.fpr)
+        self.score = self.scored(key, tokens.ids, tokens.positions, settings.fpr) if self._tokens else NOTHING
 
     @classmethod
     @abstractmethod
     def scored(cls, key: WatermarkKey, ids: Ids, positions: Ids, fpr: float) -> Score:
-        """Score tokens at their positions (0-based, ascending).
+        """Score tokens, of which there is one or more, at their positions (0-based, ascending).
 
         Args:
             key: a key of the rule.

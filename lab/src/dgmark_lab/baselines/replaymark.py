@@ -14,7 +14,7 @@ binomial over random coins. It needs the prompt: without it, the contexts differ
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,7 +75,7 @@ def replay(key: WatermarkKey, prompt: Sequence[int], text: Sequence[int], fpr: f
         before = [*prompt, *text[:first]]
         block = np.array(text[first : first + spec.block])
         readings = Readings.of(key, before, first)
-        hits = readings.wanted(first)[np.arange(len(block)), block]
+        hits = readings.wanted[np.arange(len(block)), block]
         carriers = readings.carriers[: len(block)]
         scored, matched = scored + int(carriers.sum()), matched + int(hits[carriers].sum())
     p_value = binomial_p(matched, scored, 0.5)
@@ -96,11 +96,13 @@ class Readings:
 
     Attributes:
         key: the key.
+        first: the position of the block's first token.
         contrast: of each place and token, the difference of its log-probabilities in the two readings of the place.
         carriers: which places are counted.
     """
 
     key: WatermarkKey
+    first: int
     contrast: "Tensor"
     carriers: Bool[np.ndarray, " block"]
 
@@ -133,18 +135,15 @@ class Readings:
             logits = torch.cat([open_session(model).begin(one[None], start, stop).double().cpu() for one in canvases])
         logs = torch.log_softmax(logits, -1)
         if not before:  # there is nothing to leave out
-            return cls(key, logs[0] * 0, np.zeros(block, dtype=bool))
+            return cls(key, first, logs[0] * 0, np.zeros(block, dtype=bool))
         one, other, split = _most_even(logs[:-1], torch.softmax(logs[-1] / spec.draw_temperature, -1))
         each = torch.arange(block)
-        return cls(key, logs[other, each] - logs[one, each], (split > spec.least_split).numpy())
+        return cls(key, first, logs[other, each] - logs[one, each], (split > spec.least_split).numpy())
 
-    def wanted(self, first: int) -> Bool[np.ndarray, "block vocab"]:
-        """Which tokens match at each place: those of the coin's sign, and where there is no contrast, by a coin.
-
-        Args:
-            first: the position of the block's first token.
-        """
-        places = first + np.arange(len(self.carriers))
+    @cached_property
+    def wanted(self) -> Bool[np.ndarray, "block vocab"]:
+        """Which tokens match at each place: those of the coin's sign, and where there is no contrast, by a coin."""
+        places = self.first + np.arange(len(self.carriers))
         coins, ties = (_coins(self.key, use, places)[:, None] for use in ("sign", "tie"))
         contrast = self.contrast.numpy()
         above: Bool[np.ndarray, "block vocab"] = (contrast > 0) == coins

@@ -20,7 +20,7 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as
 from dgmark_lab.baselines.pattern_mark import max_draws, redrawn_p
 from dgmark_lab.baselines.prf import BITS, HashKey, states, uniform_bits
-from dgmark_lab.baselines.published import Ids, PublishedTest, Score, binomial_p
+from dgmark_lab.baselines.published import NOTHING, Ids, PublishedTest, Score, binomial_p
 from dgmark_lab.baselines.specs import TangoSpec
 
 Colours = UInt8[np.ndarray, "tokens keys"]
@@ -40,7 +40,7 @@ class TangoTest(PublishedTest):
         spec = spec_as(TangoSpec, key)
         pairs = _pairs(ids, positions, spec.lag)
         if not pairs.shape[1]:
-            return Score(0, 0, 0.0, 1.0, 1.0, detectable=False)
+            return NOTHING
         colour, tokens = colour_of(key), np.unique(pairs)
         first, second = np.searchsorted(tokens, np.unique(pairs, axis=1))
 
@@ -48,15 +48,14 @@ class TangoTest(PublishedTest):
             counts: Int[np.ndarray, " keys"] = _match(spec.classes, colours[first], colours[second]).sum(0)
             return counts
 
-        observed = colour[tokens]
-        redrawn = partial(_redrawn, spec, tokens)
-        p_value, _ = redrawn_p(matches, observed, redrawn, most=max_draws(fpr, len(tokens)))
+        matched, redrawn = int(matches(colour[tokens, None])[0]), partial(_redrawn, spec, tokens)
+        p_value, _ = redrawn_p(matched, lambda *keys: matches(redrawn(*keys)), most=max_draws(fpr, len(tokens)))
         chance, scored = 1 / spec.classes, len(first)
         every, hits = pairs.shape[1], int(_match(spec.classes, *colour[pairs]).sum())
         typical = math.ceil(scored * (1 + chance) / 2)
         return Score(
             scored=scored,
-            matched=int(matches(observed[:, None])[0]),
+            matched=matched,
             z_score=(hits - every * chance) / math.sqrt(every * chance * (1 - chance)),
             p_value=p_value,
             p_published=binomial_p(hits, every, chance),
@@ -82,7 +81,7 @@ def _match(classes: int, one: UInt8[np.ndarray, "*s"], other: UInt8[np.ndarray, 
 
 def _pairs(ids: Ids, positions: Ids, lag: int) -> Int[np.ndarray, "2 pairs"]:
     """Return the tokens of each pair at the lag, the smaller id first, since the sum has no order."""
-    placed = np.full(int(positions.max(initial=0)) + 1 + lag, -1)
+    placed = np.full(int(positions.max()) + 1 + lag, -1)
     placed[positions + lag] = ids
     left = placed[positions]
     return np.sort(np.stack([left, ids])[:, left >= 0], axis=0)
@@ -164,5 +163,4 @@ def _hashed(
 ) -> UInt8[np.ndarray, "tokens keys"]:
     """Return independent uniform colours."""
     bits = uniform_bits(states(hash_key, keys), tokens[:, None])
-    colours: UInt8[np.ndarray, "tokens keys"] = ((bits * classes) >> BITS).astype(np.uint8)
-    return colours
+    return ((bits * classes) >> BITS).astype(np.uint8)

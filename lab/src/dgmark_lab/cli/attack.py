@@ -21,7 +21,7 @@ from dgmark.rows.texts import Item, read_texts
 from dgmark_lab.attacks import ATTACKS, Attack
 from dgmark_lab.attacks import attack as attack_named
 from dgmark_lab.cli.baselines import print_kinds
-from dgmark_lab.options import parse_options
+from dgmark_lab.options import defaults_of, parse_options, summary_of
 
 ATTACK_SCHEMA = 1
 
@@ -54,7 +54,7 @@ def attack(
 ) -> None:
     """Attack texts by edits, disguises, documents, paraphrases or refilling, to see what a mark survives."""
     if list_attacks:
-        print_kinds(ATTACKS)
+        print_kinds({name: (summary_of(kind), defaults_of(kind)) for name, kind in ATTACKS.items()})
         return
     if name is None:
         raise SettingsError("no attack is named: give a name; `dgmark-lab attack --list` lists them")

@@ -8,13 +8,13 @@ from rich.text import Text
 from dgmark.cli.console import command_errors, stdout
 from dgmark.watermark.spec import options_of
 from dgmark_lab.baselines import BASELINES
-from dgmark_lab.options import defaults_of, summary_of
+from dgmark_lab.options import summary_of
 
 
 @command_errors
 def baselines() -> None:
     """List the published watermarks of which `dgmark keygen --rule` makes keys, and their options."""
-    _print(
+    print_kinds(
         {
             name: (summary_of(rule.spec), {option: field.default for option, field in options_of(rule.spec).items()})
             for name, rule in BASELINES.items()
@@ -22,13 +22,8 @@ def baselines() -> None:
     )
 
 
-def print_kinds(kinds: Mapping[str, type[Any]]) -> None:
-    """Print what attacks do, and their options with the defaults as they are written in a command."""
-    _print({name: (summary_of(kind), defaults_of(kind)) for name, kind in kinds.items()})
-
-
-def _print(kinds: Mapping[str, tuple[str, Mapping[str, Any]]]) -> None:
-    """Print what things of these names do, and their options with the defaults."""
+def print_kinds(kinds: Mapping[str, tuple[str, Mapping[str, Any]]]) -> None:
+    """Print what things of these names do, and their options with the defaults as they are written in a command."""
     console = stdout()
     for name, (summary, defaults) in kinds.items():
         console.print(Text.assemble((name, "bold"), f"  {summary}"), soft_wrap=True)

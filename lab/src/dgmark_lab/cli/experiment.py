@@ -164,13 +164,12 @@ def report(
     ] = None,
 ) -> None:
     """Write the results of a run next to the paper's numbers: report.md, numbers.csv and pictures."""
-    from dgmark_lab.experiments.report import make_report, write_report
+    from dgmark_lab.experiments.report import section_of, write_report
 
     run = _stored(name, runs, model, key)
-    made = make_report(run)
-    for path in write_report(made, out or runs / "reports" / run.experiment.plan_name(run.setup)):
+    for path in write_report(run, section_of(run), out or runs / "reports" / run.experiment.plan_name(run.setup)):
         print(path)
-    if not made.complete:
+    if not run.complete:
         stderr().print("warning: some texts are missing; the report says which cells are incomplete", markup=False)
 
 

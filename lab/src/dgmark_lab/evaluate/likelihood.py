@@ -17,7 +17,6 @@ from dgmark.models.token_nats import ids_of, token_nats
 from dgmark_lab.evaluate import estimates
 from dgmark_lab.evaluate.estimates import Estimate, mean, quantile, ratio
 
-Text = TextOrIds
 _AT_ONCE = 64  # texts between two steps of the progress
 
 
@@ -75,8 +74,8 @@ class Perplexity:
 
 def perplexity(
     judge: LanguageModel,
-    texts: Sequence[Text],
-    prompts: Sequence[Text] | None = None,
+    texts: Sequence[TextOrIds],
+    prompts: Sequence[TextOrIds] | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Perplexity:
     """Compute the perplexity of texts after their prompts.
@@ -112,7 +111,7 @@ def perplexity(
     )
 
 
-def _scored_part(judge: LanguageModel, text: Text, tokens: int) -> str:
+def _scored_part(judge: LanguageModel, text: TextOrIds, tokens: int) -> str:
     """Return the text without a first token that nothing was there to predict from."""
     ids = ids_of(judge, text)
     if tokens == len(ids) and isinstance(text, str):
@@ -120,7 +119,9 @@ def _scored_part(judge: LanguageModel, text: Text, tokens: int) -> str:
     return judge.tokenizer.decode(ids[len(ids) - tokens :])
 
 
-def score_texts(judge: LanguageModel, texts: Sequence[Text], prompts: Sequence[Text] | None = None) -> list[ScoredText]:
+def score_texts(
+    judge: LanguageModel, texts: Sequence[TextOrIds], prompts: Sequence[TextOrIds] | None = None
+) -> list[ScoredText]:
     """Score the texts one by one; for arguments and errors see `perplexity`."""
     scored, texts = [], contents_of(texts)
     for text, own in zip(texts, token_nats(judge, texts, prompts), strict=True):

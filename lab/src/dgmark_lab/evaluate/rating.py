@@ -27,6 +27,7 @@ _OBJECT = re.compile(r"\{[^{}]*\}")
 
 Problem = Literal["refused", "unparsable"]
 Better = Literal["A", "B", "tie"]
+_BETTER: dict[str, Better] = {"A": "A", "B": "B", "TIE": "tie"}
 
 
 @dataclass(frozen=True)
@@ -120,13 +121,8 @@ def read_scores(answer: str) -> dict[str, float] | None:
 def read_better(answer: str) -> Better | None:
     """The better text by an answer; None if it has no such object."""
     for found in _objects(answer):
-        match str(found.get("better")).strip().upper():
-            case "A":
-                return "A"
-            case "B":
-                return "B"
-            case "TIE":
-                return "tie"
+        if better := _BETTER.get(str(found.get("better")).strip().upper()):
+            return better
     return None
 
 

@@ -81,11 +81,6 @@ class Scores:
     green: PerText
     tokens: PerText
 
-    @classmethod
-    def of(cls, texts: Sequence[Scored]) -> "Scores":
-        """The scores of these texts."""
-        return cls(*np.array(texts, dtype=float).reshape(-1, 4).T)
-
 
 @dataclass(frozen=True)
 class CellRows:
@@ -169,7 +164,8 @@ class CellRows:
         keys = [key or self.key_of(row) for row in self.rows]
         scorers = {one.fingerprint: self._scorer(one, deployed=deployed, normalise=normalise) for one in keys}
         of_rows = zip(keys, texts, self.rows, strict=True)
-        return Scores.of([scorers[one.fingerprint](text, row) for one, text, row in of_rows])
+        scored = [scorers[one.fingerprint](text, row) for one, text, row in of_rows]
+        return Scores(*np.array(scored, dtype=float).reshape(-1, 4).T)
 
     def _scorer(self, key: WatermarkKey, *, deployed: bool, normalise: Sequence[str]) -> Scorer:
         """What scores a text of a row under a key."""
@@ -270,6 +266,11 @@ class StoredRun:
     def to_run(self) -> list[CellRows]:
         """The cells that are run in this setup."""
         return [cell for cell in self.cells.values() if self.setup in cell.cell.setups]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every cell of the setup has all its texts."""
+        return all(cell.complete for cell in self.to_run)
 
     def null_of(self, cell: CellRows) -> CellRows | None:
         """Return the unmarked cell that a marked one is compared with, if it has texts."""

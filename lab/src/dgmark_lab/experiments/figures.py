@@ -158,8 +158,9 @@ def chart(
                 name, (span.value, 0.02 + 0.06 * number), xycoords=("data", "axes fraction"), ha="center",
                 fontsize=7, color="0.35",
             )  # fmt: skip
-        if beside:
-            axes.set_xlim(right=_with_room(axes, log_x=log_x))
+        if beside:  # with room for names at the right
+            first, last = axes.get_xlim()
+            axes.set_xlim(right=last * (last / first) ** 0.5 if log_x else last + 0.5 * (last - first))
         if better:
             _arrow(axes, better)
         axes.set_ylim(0, top if top is not None else axes.get_ylim()[1] * 1.04)
@@ -167,12 +168,6 @@ def chart(
     write = _name_beside if beside else _name_lines
     write(figure, {axes: panel.lines for axes, panel in zip(every, panels, strict=True)}, colours)
     return figure
-
-
-def _with_room(axes: Any, *, log_x: bool) -> float:
-    """Where the x axis ends with room for names at the right."""
-    first, last = axes.get_xlim()
-    return float(last * (last / first) ** 0.5 if log_x else last + 0.5 * (last - first))
 
 
 def _draw_line(axes: Any, line: Line, colour: str, width: float) -> None:

@@ -5,8 +5,7 @@ tokens that decoding chooses on a toy, or of a model's weights.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 from unittest.mock import patch
@@ -144,13 +143,6 @@ class _FixedNumbers:
         return torch.stack(drawn)
 
 
-@contextmanager
-def _fixed_numbers() -> Iterator[None]:
-    """Decode with these numbers: figures over many texts do not depend on where random numbers come from."""
-    with patch("dgmark.decode.proposals.Draws", _FixedNumbers):
-        yield
-
-
 def _decoded_by_baseline(name: str) -> list[int]:
     """What the toy writes greedily under a baseline, as far as that can be."""
     if name == REPLAYMARK.name:
@@ -159,7 +151,8 @@ def _decoded_by_baseline(name: str) -> list[int]:
     return _written(key, "w5 w3 w1", temperature=_TEMPERATURES.get(name, 0.0))
 
 
-@_fixed_numbers()
+# figures over many texts do not depend on where random numbers come from
+@patch("dgmark.decode.proposals.Draws", _FixedNumbers)
 def _written(key: WatermarkKey, prompt: str, **settings: Any) -> list[int]:
     """What the toy, whose arithmetic is exact, writes with these settings."""
     ids: list[int] = generate(_TOY, prompt, key=key, length=_LENGTH, **settings)[0].token_ids

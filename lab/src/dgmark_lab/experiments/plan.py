@@ -18,13 +18,12 @@ from dgmark.models.builtin_base import NARRATOR_BASE
 from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.language_model import BUILTIN_JUDGE
-from dgmark.models.load import load_model
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.rules import find_rule
 from dgmark_lab.experiments.cells import cell_keys
 from dgmark_lab.experiments.prompt_sets import Prompt, load_prompts
 from dgmark_lab.experiments.spec import Cell, Experiment, SetupName
-from dgmark_lab.experiments.store import ROW_VERSION, Store, checkpoint_hash, digest
+from dgmark_lab.experiments.store import ROW_VERSION, Store, digest
 
 NO_JUDGE = "none"
 
@@ -60,24 +59,6 @@ class RunOptions:
     judge: str | None = None
     rater: str | None = None
     loading: Mapping[str, str | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A loaded model and the hash of its weights."""
-
-    model: Denoiser
-    model_hash: str
-
-    @classmethod
-    def load(cls, name: str, **loading: Any) -> "Subject":
-        """Load a model (see `load_model`), and compute the hash of its weights.
-
-        Raises:
-            ModelError: the model is unavailable.
-        """
-        model = load_model(name, **loading)
-        return cls(model, checkpoint_hash(find_checkpoint(name).folder))
 
 
 @dataclass(frozen=True)
@@ -130,9 +111,9 @@ def check_plan(experiment: Experiment, cells: Sequence[Cell], options: RunOption
 
 
 def plan_cell(
-    experiment: Experiment, cell: Cell, subject: Subject, key: WatermarkKey, options: RunOptions
+    experiment: Experiment, cell: Cell, model: Denoiser, model_hash: str, key: WatermarkKey, options: RunOptions
 ) -> PlannedCell:
-    """Plan a cell for this model.
+    """Plan a cell for this model, whose weights have this hash.
 
     Raises:
         SettingsError: a setting is invalid.
@@ -143,15 +124,15 @@ def plan_cell(
     name, prompts = experiment.prompt_set(cell, options.setup)
     keys = cell_keys(key, cell, experiment.keys)
     marked_by = None if cell.key is None else keys[0]
-    config = _config(experiment, cell, subject, options)
-    key.check_model(subject.model)
-    check_marking(subject.model, marked_by, config)
-    traits = traits_of(subject.model)
+    config = _config(experiment, cell, model, options)
+    key.check_model(model)
+    check_marking(model, marked_by, config)
+    traits = traits_of(model)
     fields = {
-        "model_hash": subject.model_hash,
-        "tokenizer_hash": subject.model.tokenizer.fingerprint,
+        "model_hash": model_hash,
+        "tokenizer_hash": model.tokenizer.fingerprint,
         "dtype": traits.number_format,
-        "chat": prompts.chat and _has_template(subject.model),
+        "chat": prompts.chat and _has_template(model),
         "rule": cell.rule,
         "key_fingerprint": None if marked_by is None else marked_by.fingerprint,
         "settings": config.to_dict(),
@@ -184,9 +165,9 @@ def recipe_hash(fields: Mapping[str, Any]) -> str:
     return digest({**fields, "settings": changed, "row_version": ROW_VERSION})
 
 
-def _config(experiment: Experiment, cell: Cell, subject: Subject, options: RunOptions) -> DecodeConfig:
+def _config(experiment: Experiment, cell: Cell, model: Denoiser, options: RunOptions) -> DecodeConfig:
     """The cell's decoding settings; with a `length`, of shortened responses."""
-    config, length = DecodeConfig.of(subject.model, **_settings(experiment, cell, options)), options.length
+    config, length = DecodeConfig.of(model, **_settings(experiment, cell, options)), options.length
     if length is None or length >= config.length:
         return config
     shortened = replace(config, length=length, steps=None)

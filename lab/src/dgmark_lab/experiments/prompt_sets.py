@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError
+from dgmark.errors import MissingExtra, NoTexts, SettingsError
 from dgmark.files.outputs import atomic_write
-from dgmark.rows.jsonl import BadRow, Row, read_rows
+from dgmark.rows.jsonl import Row, read_good_rows
 from dgmark_lab.experiments.spec import PROMPT_SETS, PromptSet
 
 PACKAGE = Path(__file__).parent
@@ -61,15 +61,8 @@ def _from_file(name: str, prompts: PromptSet, count: int, files: Mapping[str, Pa
             + f"--prompts {name}=FILE, JSON Lines with the field {prompts.field!r}"
             + (f" (its first {prompts.characters} characters are the prompt)" if prompts.characters else "")
         )
-    chosen: list[tuple[str, str]] = []
-    for row in read_rows(str(path)):
-        if len(chosen) == count:
-            break
-        if isinstance(row, BadRow):
-            raise InputError(f"{row.row_id}: {row.error}")
-        text = _prompt_of(row, prompts)
-        if text is not None:
-            chosen.append((str(row["id"]), text))
+    texts = ((str(row["id"]), _prompt_of(row, prompts)) for row in read_good_rows(str(path)))
+    chosen = list(islice(((row_id, text) for row_id, text in texts if text is not None), count))
     if not chosen:
         raise NoTexts(
             f"{path} holds no row with the field {prompts.field!r}"

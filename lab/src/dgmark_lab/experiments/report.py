@@ -1,7 +1,7 @@
 """The report of a run, as a folder: report.md, numbers.csv and figures."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,42 +38,21 @@ VIEWS: dict[Step, Callable[[StoredRun], Section]] = {
 }
 
 
-@dataclass(frozen=True)
-class Report:
-    """The report of a run.
-
-    Attributes:
-        run: the run.
-        section: its numbers, tables and figures.
-    """
-
-    run: StoredRun
-    section: Section
-
-    @property
-    def complete(self) -> bool:
-        """Whether every cell of the setup has all its texts."""
-        return all(cell.complete for cell in self.run.to_run)
-
-
-def make_report(run: StoredRun) -> Report:
-    """Score the texts of a run."""
+def section_of(run: StoredRun) -> Section:
+    """Score the texts of a run: its numbers, tables and figures."""
     section = VIEWS[run.experiment.view](run)
     drawn = figures_of(run.experiment, section.quantities, About.of(run))
-    return Report(run, replace(section, figures={**drawn, **section.figures}))
+    return replace(section, figures={**drawn, **section.figures})
 
 
-def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write the report and return the files that were written; the same numbers give the same files.
+def write_report(run: StoredRun, section: Section, folder: Path) -> list[Path]:
+    """Write the report of a run and return the files that were written; the same numbers give the same files.
 
     Raises:
         InputError: the folder is not writable.
     """
-    files: dict[str, str | bytes] = {
-        "report.md": to_page(report),
-        "numbers.csv": to_csv(report.section.quantities),
-    }
-    files |= {f"{name}.png": to_png(figure) for name, figure in report.section.figures.items()}
+    files: dict[str, str | bytes] = {"report.md": to_page(run, section), "numbers.csv": to_csv(section.quantities)}
+    files |= {f"{name}.png": to_png(figure) for name, figure in section.figures.items()}
     for name, content in files.items():
         atomic_write(folder / name, content)
     return [folder / name for name in files]
@@ -101,29 +80,26 @@ def to_png(figure: "Figure") -> bytes:
     return picture.getvalue()
 
 
-def to_page(report: Report) -> str:
+def to_page(run: StoredRun, section: Section) -> str:
     """Render the report as Markdown."""
-    run, section = report.run, report.section
     experiment = run.experiment
     parts = [
         f"# {experiment.title}\n",
         f"{experiment.source}; `dgmark-lab experiment run {experiment.name}`, setup {run.setup}.\n",
         experiment.notes.strip() + "\n" if experiment.notes else "",
-        _warnings(report),
+        _warnings(run),
         to_markdown(_status_table(run)),
         *(to_markdown(table) for table in section.tables if table is not None),
         *(f"![{name}]({name}.png)\n" for name in section.figures),
         section.text,
         _how_to_read(run),
-        _made_with(run) + "\n",
     ]
     return "\n".join(part for part in parts if part)
 
 
-def _warnings(report: Report) -> str:
+def _warnings(run: StoredRun) -> str:
     lines = []
-    run = report.run
-    if not report.complete:
+    if not run.complete:
         lines.append("**Not complete**: cells below the number of texts that was asked for stand for themselves only.")
     if run.plan.get("length") is not None:
         lines.append(f"**Shortened**: texts of at most {run.plan['length']} tokens, not those of the experiment.")
@@ -148,7 +124,7 @@ def _status_table(run: StoredRun) -> Table:
 
 
 def _how_to_read(run: StoredRun) -> str:
-    """Describe model, keys and intervals in words."""
+    """Describe model, keys and intervals in words, and what the figures depend on: rules, and a built-in model."""
     plans = [cell.plan for cell in run.cells.values() if cell.plan is not None]
     models = dict.fromkeys(f"{plan['model']} (weights {plan['model_hash'][:12]}, {plan['dtype']})" for plan in plans)
     keys = dict.fromkeys(plan["run_key"] for plan in plans)
@@ -157,18 +133,13 @@ def _how_to_read(run: StoredRun) -> str:
         for cell in run.present
         for row in cell.rows
     )
+    builtins = {plan["model"]: plan["model_hash"] for plan in plans if plan["model"] in BUILTINS}
+    rules = dict.fromkeys(one.cell.rule for one in run.present if one.cell.rule is not None)
     return (
         "In brackets: 95 % intervals (shares: Wilson; others: bootstrap over texts). Texts are scored from the text. "
         f"False positives count unmarked texts under the run's key and {run.experiment.null_keys} random ones; "
         "these share texts, so their intervals are somewhat too narrow, and with few texts much. "
         "The paper's numbers are of its own models, prompts and judge.\n\n"
-        f"Model: {'; '.join(models)}. Key: {', '.join(keys)}. Versions: {'; '.join(versions)}.\n"
+        f"Model: {'; '.join(models)}. Key: {', '.join(keys)}. Versions: {'; '.join(versions)}.\n\n"
+        f"{made_with(*rules, **builtins)}\n"
     )
-
-
-def _made_with(run: StoredRun) -> str:
-    """What the figures depend on: the rules of the cells, and the built-in model that wrote the texts."""
-    plans = [cell.plan for cell in run.cells.values() if cell.plan is not None]
-    models = {plan["model"]: plan["model_hash"] for plan in plans if plan["model"] in BUILTINS}
-    rules = dict.fromkeys(one.cell.rule for one in run.present if one.cell.rule is not None)
-    return made_with(*rules, **models)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dgmark.checkpoint.folder import BUILTIN
+from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.decode.generation import generations
 from dgmark.decode.prepared import Prepared
 from dgmark.decode.requests import Request
@@ -20,6 +20,7 @@ from dgmark.models.builtin_base import NARRATOR_BASE
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.language_model import LanguageModel
+from dgmark.models.load import load_model
 from dgmark.rows.jsonl import Row
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab import attacks
@@ -28,7 +29,7 @@ from dgmark_lab.chat_endpoint import ChatEndpoint
 from dgmark_lab.evaluate.likelihood import score_texts
 from dgmark_lab.evaluate.rating import QUESTION_VERSION, Rater
 from dgmark_lab.experiments.cells import StoredRun, attack_hash, attacked_id, keys_of
-from dgmark_lab.experiments.plan import NO_JUDGE, PlannedCell, RunOptions, Subject, check_plan, plan_cell, write_plan
+from dgmark_lab.experiments.plan import NO_JUDGE, PlannedCell, RunOptions, check_plan, plan_cell, write_plan
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.spec import Cell, Experiment
 from dgmark_lab.experiments.store import ROW_VERSION, Progress, Store, checkpoint_hash, digest
@@ -38,12 +39,22 @@ from dgmark_lab.options import defaults_of
 _LEAST_SECONDS = 60  # a shorter time is not told
 
 
+def load_with_hash(name: str, **loading: Any) -> tuple[Denoiser, str]:
+    """Load a model (see `load_model`), and compute the hash of its weights.
+
+    Raises:
+        ModelError: the model is unavailable.
+    """
+    model = load_model(name, **loading)
+    return model, checkpoint_hash(find_checkpoint(name).folder)
+
+
 def run_experiment(
     experiment: Experiment,
     store: Store,
     options: RunOptions,
     progress: Progress,
-    load: Callable[..., Subject] = Subject.load,
+    load: Callable[..., tuple[Denoiser, str]] = load_with_hash,
 ) -> None:
     """Make the rows of an experiment that the store does not have yet, and write the plan.
 
@@ -52,7 +63,7 @@ def run_experiment(
         store: the store of rows, read and written.
         options: how much to run, and with what.
         progress: called as rows are finished.
-        load: loads a model by name.
+        load: loads a model by name, and computes the hash of its weights.
 
     Raises:
         SettingsError: there is no such cell, or a setting is invalid.
@@ -65,21 +76,21 @@ def run_experiment(
     for cell in selected:
         by_model.setdefault(options.model or cell.model or shared.model, []).append(cell)
     for name, cells in by_model.items():
-        subject = load(name, **options.loading)
-        lend(subject.model)
-        key = run_key(store, subject.model, options.key)
-        planned = [plan_cell(experiment, cell, subject, key, options) for cell in cells]
+        model, model_hash = load(name, **options.loading)
+        lend(model)
+        key = run_key(store, model, options.key)
+        planned = [plan_cell(experiment, cell, model, model_hash, key, options) for cell in cells]
         note = partial(write_plan, store, experiment, planned, key, options)
         note()
         left = TimeLeft({one.hash: _work(one, _missing(store, one, options)) for one in planned})
         for one in planned:
-            _make_texts(store, one, subject, options, progress, left)
+            _make_texts(store, one, model, options, progress, left)
         for one in planned:
-            _make_attacked(experiment, store, one, subject.model, options, progress)
+            _make_attacked(experiment, store, one, model, options, progress)
         judge = options.judge or shared.judge
         if experiment.perplexity and judge != NO_JUDGE:
-            note(judge=_judge_texts(store, planned, subject.model, judge, progress))
-        tokenizers = {subject.model.tokenizer.fingerprint: subject.model.tokenizer}
+            note(judge=_judge_texts(store, planned, model, judge, progress))
+        tokenizers = {model.tokenizer.fingerprint: model.tokenizer}
         run = partial(StoredRun.read, experiment, store, options.setup, keys_of(store, options.key), tokenizers)
         if experiment.view == "rivals":
             reader = _load_judge(shared.reader) if shared.reader else None
@@ -151,7 +162,7 @@ def _work(one: PlannedCell, texts: int) -> float:
 
 
 def _make_texts(
-    store: Store, one: PlannedCell, subject: Subject, options: RunOptions, progress: Progress, left: TimeLeft
+    store: Store, one: PlannedCell, model: Denoiser, options: RunOptions, progress: Progress, left: TimeLeft
 ) -> None:
     """Generate the first texts of a cell, up to the limit.
 
@@ -161,7 +172,7 @@ def _make_texts(
     prompts = one.prompts[: options.limit]
     keys = [None] if one.cell.key is None else one.keys
     prepared = Prepared.of(
-        subject.model,
+        model,
         [Request(prompt.text, prompt.seed, keys[prompt.seed % len(keys)]) for prompt in prompts],
         one.config,
         chat=one.recipe["chat"],

@@ -3,9 +3,10 @@
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dgmark.errors import InputError
@@ -24,14 +25,12 @@ class Quantity:
         name: name of the quantity.
         ours: the measured value; None if it was not measured.
         paper: the value that the paper reports, if any.
-        digits: digits after the decimal point.
     """
 
     cell: str
     name: str
     ours: Estimate | None
     paper: float | None = None
-    digits: int = 3
 
 
 @dataclass(frozen=True)
@@ -61,16 +60,10 @@ class Section:
 
 
 def quantities_of(
-    cell: str,
-    ours: Mapping[str, Estimate],
-    paper: Mapping[str, float] | None = None,
-    *,
-    digits: Callable[[str], int] = lambda _: 3,
+    cell: str, ours: Mapping[str, Estimate], paper: Mapping[str, float] = MappingProxyType({})
 ) -> list[Quantity]:
     """The numbers of a cell by their names: those that were measured, and those of the paper."""
-    paper = paper or {}
-    names = dict.fromkeys([*ours, *paper])
-    return [Quantity(cell, name, ours.get(name), paper.get(name), digits(name)) for name in names]
+    return [Quantity(cell, name, ours.get(name), paper.get(name)) for name in dict.fromkeys([*ours, *paper])]
 
 
 def quantity_table(
@@ -80,6 +73,7 @@ def quantity_table(
     columns: Mapping[str, str] | Sequence[str],
     *,
     paper: str = "paper",
+    digits: Mapping[str, int] = MappingProxyType({}),
 ) -> Table | None:
     """Tabulate cells as rows and quantities as columns, each followed by the paper's values if there are any.
 
@@ -91,6 +85,7 @@ def quantity_table(
         quantities: the numbers.
         columns: the name of a quantity by the heading of its column; a list of names is one of headings, too.
         paper: the heading of the paper's values.
+        digits: digits after the decimal point of quantities by their names; 3 of others.
     """
     columns = columns if isinstance(columns, Mapping) else dict(zip(columns, columns, strict=True))
     known = {(q.cell, q.name): q for q in quantities if q.ours is not None or q.paper is not None}
@@ -102,11 +97,11 @@ def quantity_table(
             continue
         headings.append(heading)
         for row, q in zip(rows, found, strict=True):
-            row.append("–" if q is None else with_interval(q.ours, q.digits))
+            row.append("–" if q is None else with_interval(q.ours, digits.get(name, 3)))
         if any(q.paper is not None for q in found if q):
             headings.append(paper)
             for row, q in zip(rows, found, strict=True):
-                row.append("–" if q is None or q.paper is None else number(q.paper, q.digits))
+                row.append("–" if q is None or q.paper is None else number(q.paper, digits.get(name, 3)))
     return Table(title, headings, rows) if rows else None
 
 

@@ -5,7 +5,6 @@ Hidden states and logits are computed apart, so that there are logits only where
 
 import copy
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +29,21 @@ _BLOCK = ("attn_norm", "ff_norm", "q_proj", "k_proj", "v_proj", "attn_out", "ff_
 _TOP = ("wte", "ln_f", "ff_out")
 
 
-@dataclass
-class Network:
-    """A network of transformers.
+Network = Any  # a LlamaForCausalLM, whose `to` mypy misreads
 
-    Attributes:
-        module: the network with its head.
-        mask_id: id of the mask token of a masked diffusion model, in LLaDA's layout; None for an autoregressive Llama.
-    """
 
-    module: Any = field(repr=False)
-    mask_id: int | None
+def mask_id_of(network: Network) -> int | None:
+    """The id of the mask token of a masked diffusion model, in LLaDA's layout; None for an autoregressive Llama."""
+    return getattr(network.config, "mask_token_id", None)
 
-    def logits_at(
-        self, ids: Int[Tensor, "batch length"], positions: Int[Tensor, " targets"]
-    ) -> Float[Tensor, "targets vocab"]:
-        """Compute logits at the positions, which are counted through the batch row by row."""
-        hidden = self.module.model(input_ids=ids, use_cache=False).last_hidden_state
-        logits: Tensor = self.module.lm_head(hidden.flatten(0, 1)[positions])
-        return logits
+
+def logits_at(
+    network: Network, ids: Int[Tensor, "batch length"], positions: Int[Tensor, " targets"]
+) -> Float[Tensor, "targets vocab"]:
+    """Compute logits at the positions, which are counted through the batch row by row."""
+    hidden = network.model(input_ids=ids, use_cache=False).last_hidden_state
+    logits: Tensor = network.lm_head(hidden.flatten(0, 1)[positions])
+    return logits
 
 
 def new_network(config: TrainingConfig, tokenizer: Tokenizer, init: Path | None) -> Network:
@@ -64,13 +59,13 @@ def new_network(config: TrainingConfig, tokenizer: Tokenizer, init: Path | None)
         mask_id = MASK if config.kind == "storyteller" else None
         network = build_network(config.network, tokenizer.vocab_size, mask_id)
     with torch.no_grad():
-        for name, param in network.module.named_parameters():
+        for name, param in network.named_parameters():
             # what writes into the residual stream is scaled down by the number of blocks, as in GPT-2
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 param.mul_((2 * config.network.blocks) ** -0.5)
     if init is not None:
         try:
-            network.module.load_state_dict(load_network(init).module.state_dict())
+            network.load_state_dict(load_network(init).state_dict())
         except RuntimeError as error:
             raise SettingsError(f"{init} does not have the sizes in [network]: {error}") from error
     return network
@@ -95,7 +90,9 @@ def build_network(sizes: LlamaNetwork, vocab_size: int, mask_id: int | None) -> 
         use_cache=False,
     )
     llama.is_causal = mask_id is None
-    return Network(LlamaForCausalLM(llama), mask_id)
+    if mask_id is not None:
+        llama.mask_token_id = mask_id
+    return LlamaForCausalLM(llama)
 
 
 def load_network(name_or_path: str | Path) -> Network:
@@ -110,14 +107,14 @@ def load_network(name_or_path: str | Path) -> Network:
     if family == "llada":
         model = load_model(str(folder), device="cpu", dtype="fp32")
         assert isinstance(model, NetworkDenoiser)
-        return Network(model.network.requires_grad_(True), model.mask_id)
+        model.network.config.mask_token_id = model.mask_id
+        return model.network.requires_grad_(True)
     if family != "llama":
         raise CheckpointFormat(f"{folder} is of model_type {family!r}; training supports llada and llama")
     try:
-        module = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     except (OSError, RuntimeError, ValueError) as error:
         raise CheckpointFormat(f"{folder} cannot be loaded: {error}") from error
-    return Network(module, None)
 
 
 def quiet_transformers() -> None:
@@ -139,11 +136,11 @@ def save_model(network: Network, tokenizer: Tokenizer, folder: Path, *, context:
         context: most positions that the model was trained on.
     """
     with atomic_folder(folder) as beside:
-        if network.mask_id is not None:
+        if mask_id_of(network) is not None:
             write_json(beside / "config.json", llada_config(network, context))
-            save_torch_state_dict(llada_state(network.module), beside)
+            save_torch_state_dict(llada_state(network), beside)
         else:
-            module = copy.deepcopy(network.module).to("cpu", torch.bfloat16)
+            module = copy.deepcopy(network).to("cpu", torch.bfloat16)
             module.config.pad_token_id = module.config.eos_token_id
             module.save_pretrained(beside)
             (beside / "generation_config.json").unlink(missing_ok=True)
@@ -173,7 +170,7 @@ def _native_name(name: str) -> str:
 
 def llada_config(network: Network, context: int) -> dict[str, Any]:
     """Return the configuration with LLaDA's field names: that of the built-in storyteller, with other sizes."""
-    config = network.module.config
+    config = network.config
     return {
         **read_object(builtin_folder(BUILTIN) / "config.json"),
         "d_model": config.hidden_size,

@@ -22,7 +22,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import InputError
 from dgmark_lab.training.config import Masking
 from dgmark_lab.training.corpus import Document, file_hash, read_documents
-from dgmark_lab.training.networks import Network, load_network
+from dgmark_lab.training.networks import Network, load_network, logits_at, mask_id_of
 from dgmark_lab.training.rows import RowBatch
 
 
@@ -86,7 +86,7 @@ def target_losses(
     if device.type == "cuda":
         tensors = [tensor.pin_memory() for tensor in tensors]
     inputs, positions, targets, weights = (tensor.to(device, non_blocking=True) for tensor in tensors)
-    logits = network.logits_at(inputs, positions).float()
+    logits = logits_at(network, inputs, positions).float()
     return functional.cross_entropy(logits, targets, reduction="none"), weights
 
 
@@ -158,8 +158,8 @@ def held_out_bound(network: Network, held_out: HeldOut, *, repeats: int = 4, bat
             model is not a random draw.
         batch: rows of a forward.
     """
-    rows, length = held_out.ids.shape
-    sums = np.empty((1 if network.mask_id is None else repeats, rows))
+    (rows, length), mask_id = held_out.ids.shape, mask_id_of(network)
+    sums = np.empty((1 if mask_id is None else repeats, rows))
     for repeat in range(len(sums)):
         rng = np.random.default_rng((0, repeat))
         times = stratified_times(rows, rng)
@@ -167,12 +167,12 @@ def held_out_bound(network: Network, held_out: HeldOut, *, repeats: int = 4, bat
         for start in range(0, rows, batch):
             part = slice(start, start + batch)
             ids = held_out.ids[part]
-            if network.mask_id is None:
+            if mask_id is None:
                 whole = autoregressive(RowBatch(ids, np.full(len(ids), length, np.int64)))
                 # the first token is not predicted: scale to the row's full length
                 task = replace(whole, weights=np.full(len(whole.targets), length / (length - 1), np.float32))
             else:
-                task = masked_batch(ids, masked[part], 1.0 / times[part], network.mask_id)
+                task = masked_batch(ids, masked[part], 1.0 / times[part], mask_id)
             sums[repeat, part] = row_nats(network, task)
     by_repeat, by_row = sums.mean(1) / length, sums.mean(0) / length
     return Bound(
@@ -186,7 +186,7 @@ def held_out_bound(network: Network, held_out: HeldOut, *, repeats: int = 4, bat
 def row_nats(network: Network, batch: Batch) -> Float[np.ndarray, " rows"]:
     """Return each row's weighted nats; of masked tokens with weight 1 / t, this is one draw of its bound."""
     with torch.inference_mode():
-        losses, weights = target_losses(network, batch, network.module.device)
+        losses, weights = target_losses(network, batch, network.device)
     nats = (losses * weights).double().cpu().numpy()
     rows, length = batch.inputs.shape
     # if nothing was masked, bincount returns integers
@@ -215,7 +215,7 @@ def bounds_of(
     bounds = {}
     for name, folder in models.items():
         network, tokenizer = load_network(folder), load_tokenizer(folder)
-        network.module.to(device).train(False)
+        network.to(device).train(False)
         held_out = held_out_rows(documents, tokenizer, length, rows)
         bounds[name] = asdict(held_out_bound(network, held_out))
     return {"heldout_sha256": file_hash(data), "rows": rows, "length": length, "bounds": bounds, "schema": 1}

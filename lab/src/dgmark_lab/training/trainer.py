@@ -16,7 +16,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from dgmark.models.load import faster_dtype
 from dgmark_lab.training.config import OptimizerSettings, TrainingConfig
 from dgmark_lab.training.corpus import Corpus, prepare_corpus, read_documents
-from dgmark_lab.training.networks import Network, new_network, save_model
+from dgmark_lab.training.networks import Network, mask_id_of, new_network, save_model
 from dgmark_lab.training.objective import (
     Batch,
     HeldOut,
@@ -61,19 +61,19 @@ class Trainer(Run[TrainingConfig, Batch]):
         self.tokenizer = corpus.tokenizer
         self.rows = RowSource(corpus, config.rows, config.seed)
         start = init if self.state is None else None
-        self.network = new_network(config, self.tokenizer, start)
-        module = self.network.module.to(device).train()
-        self.average = averaged(module, config.optimizer.ema_decay)
+        self.network = new_network(config, self.tokenizer, start).to(device).train()
+        self.average = averaged(self.network, config.optimizer.ema_decay)
         muon, adamw = self.optimizers = make_optimizers(self.network, config.optimizer, device)
-        self.parts = {"module": module, "average": self.average, "muon": muon, "adamw": adamw}
+        self.parts = {"module": self.network, "average": self.average, "muon": muon, "adamw": adamw}
         self.resume()
 
     def batch(self, step: int) -> Batch:
         """Return the batch of a step (from 0)."""
         rows = self.rows.step(step)
-        if self.config.masking is None or self.network.mask_id is None:
+        mask_id = mask_id_of(self.network)
+        if self.config.masking is None or mask_id is None:
             return autoregressive(rows)
-        return masked_diffusion(rows, self.rows.masks_rng(step), self.config.masking, self.network.mask_id)
+        return masked_diffusion(rows, self.rows.masks_rng(step), self.config.masking, mask_id)
 
     def update(self, batch: Batch) -> Tensor:
         """Make one step, and return (loss, plain cross entropy), still on the device."""
@@ -81,9 +81,9 @@ class Trainer(Run[TrainingConfig, Batch]):
             losses, weights = target_losses(self.network, batch, self.device)
         loss = (losses * weights).sum()
         loss.backward()  # type: ignore[no-untyped-call]
-        clip_grad_norm_(self.network.module.parameters(), self.config.optimizer.clip_norm)
+        clip_grad_norm_(self.network.parameters(), self.config.optimizer.clip_norm)
         self.take_step()
-        self.average.update_parameters(self.network.module)
+        self.average.update_parameters(self.network)
         self.tokens += batch.inputs.size
         return torch.stack([loss, losses.mean()]).detach()
 
@@ -91,16 +91,14 @@ class Trainer(Run[TrainingConfig, Batch]):
         """Measure the averaged weights on the held-out rows, with the same masks every time."""
         if self.held_out is None:
             return {}
-        network = Network(self.average.module.train(False), self.network.mask_id)
         with self._autocast():
-            bound = held_out_bound(network, self.held_out, repeats=2)
+            bound = held_out_bound(self.average.module.train(False), self.held_out, repeats=2)
         return {"heldout": bound.per_token, "heldout_per_character": bound.per_character}
 
     def save(self) -> None:
         """Write the state file, and the averaged weights as a model folder."""
         super().save()
-        network = Network(self.average.module, self.network.mask_id)
-        save_model(network, self.tokenizer, self.out / "model", context=self.config.rows.length)
+        save_model(self.average.module, self.tokenizer, self.out / "model", context=self.config.rows.length)
 
     def _autocast(self) -> torch.autocast:
         """Return the context of forwards: in bf16 where this is faster."""
@@ -112,9 +110,9 @@ def make_optimizers(
     network: Network, settings: OptimizerSettings, device: torch.device
 ) -> tuple[torch.optim.Muon, torch.optim.AdamW]:
     """Make Muon for the matrices of the blocks, and AdamW for embeddings, heads, norms and biases."""
-    matrices = [param for param in network.module.model.layers.parameters() if param.ndim == 2]
+    matrices = [param for param in network.model.layers.parameters() if param.ndim == 2]
     known = set(map(id, matrices))
-    others = [param for param in network.module.parameters() if id(param) not in known]
+    others = [param for param in network.parameters() if id(param) not in known]
     muon = torch.optim.Muon([{"params": matrices, "peak": settings.muon_lr}], weight_decay=settings.weight_decay)
     adamw = torch.optim.AdamW(
         [{"params": others, "peak": settings.adamw_lr}],

@@ -77,7 +77,8 @@ class GloaguenSide(OneKeySide):
         varies = torch.stack([atoms.masked, *(atom.masked for atom in around)]).any(0)
         term = (counted & varies & (weights > 0).any(-1)).nonzero(as_tuple=True)
         hashes = torch.stack([token[term] for token in tokens]).sum(0)
-        green = self._green(hashes, atoms.tokens[term]).to(weights.dtype)
+        hash_key, gamma = HashKey.of(self.key, "gloaguen"), self.options.gamma
+        green = is_green(hash_key, hashes[:, :, None], atoms.tokens[term][:, None], gamma).to(weights.dtype)
         alpha = torch.zeros_like(atoms.weights)
         # the expectation boost
         alpha[term] += torch.einsum("nc,nck->nk", weights[term], green)
@@ -93,11 +94,6 @@ class GloaguenSide(OneKeySide):
             inside = (at[1] >= 0) & (at[1] < alpha.shape[1])
             alpha.index_put_(tuple(index[inside] for index in at), (others * probability)[inside], accumulate=True)
         return alpha
-
-    def _green(self, contexts: Tensor, tokens: Tensor) -> Bool[Tensor, "terms contexts k"]:
-        """G(h, v) for every context and every token of each term."""
-        hash_key = HashKey.of(self.key, "gloaguen")
-        return is_green(hash_key, contexts[:, :, None], tokens[:, None], self.options.gamma)
 
 
 def _atoms(

@@ -42,8 +42,7 @@ def green_rows(hash_key: HashKey, gamma: float, vocab_size: int, device: torch.d
     def row(token: int) -> Bool[Tensor, " vocab"]:
         one = torch.tensor([token], device=device)
         left, beside = (vocabulary, one) if right else (one, vocabulary)
-        green: Bool[Tensor, " vocab"] = is_green(hash_key, left, beside, gamma)
-        return green
+        return is_green(hash_key, left, beside, gamma)
 
     return lambda tokens: torch.stack([row(token) for token in tokens.tolist()])
 

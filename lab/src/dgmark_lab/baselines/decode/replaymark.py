@@ -49,24 +49,23 @@ class ReplayMarkSide(OneKeySide):
         spec, logits, places = spec_as(ReplayMarkSpec, self.key), step.copied_logits(), step.places
         for canvas in sorted(set(places.canvas.tolist())):
             rows = (places.canvas == canvas).nonzero()[:, 0]
-            first = int(step.window.positions[canvas, 0])
-            readings = self._of(step.window, canvas, first)
+            readings = self._of(step.window, canvas)
             columns = places.column[rows].cpu().numpy()
             carriers = readings.carriers[columns]
             if carriers.any():
                 chosen = rows[torch.from_numpy(carriers).to(rows.device)]
-                wanted = torch.from_numpy(readings.wanted(first)[columns[carriers]]).to(self.device)
+                wanted = torch.from_numpy(readings.wanted[columns[carriers]]).to(self.device)
                 logits[chosen] = repeated(logits[chosen], wanted, spec, step)
         return logits
 
-    def _of(self, window: Window, canvas: int, first: int) -> Readings:
+    def _of(self, window: Window, canvas: int) -> Readings:
         """The readings of the block that a canvas writes, made once for what stands before it."""
         row, ids = int(window.rows[canvas]), window.ids[canvas, : window.start].tolist()
         padding = next((place for place, token in enumerate(ids) if token != window.mask_id), len(ids))
         before = ids[padding:]
         known = self._readings.get(row)
         if known is None or known[0] != before:
-            known = self._readings[row] = before, Readings.of(self.key, before, first)
+            known = self._readings[row] = before, Readings.of(self.key, before, int(window.positions[canvas, 0]))
         return known[1]
 
 

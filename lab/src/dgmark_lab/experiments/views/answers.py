@@ -22,6 +22,7 @@ from dgmark_lab.experiments.tables import Quantity, Section, quantities_of, quan
 PERMUTATIONS = 10_000
 _ALIKE = ("distinct-2", "distinct-2 of all", "overlap", "repeated 4-grams")
 _DRIFTS = ("drift", "p of the drift", "drift of pairs", "p of the pairs")
+_DIGITS = {"p of the drift": 4, "p of the pairs": 4}
 
 # the token ids of each answer to each prompt
 Answers = list[list[list[int]]]
@@ -36,9 +37,9 @@ def answers(run: StoredRun) -> Section:
         reference = _reference(run, cell)
         if rows and reference is not None:
             found |= _drifts(run, cell, rows, _by_prompt(reference))
-        quantities += quantities_of(cell.name, found, digits=lambda name: 4 if name[:2] == "p " else 3)
+        quantities += quantities_of(cell.name, found)
     tables = {"How alike the answers are": _ALIKE, "What shows a mark without its key": _DRIFTS}
-    shown = [quantity_table(title, run.cells, quantities, columns) for title, columns in tables.items()]
+    shown = [quantity_table(title, run.cells, quantities, columns, digits=_DIGITS) for title, columns in tables.items()]
     return Section(quantities, shown)
 
 

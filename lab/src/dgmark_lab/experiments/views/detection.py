@@ -11,7 +11,9 @@ from dgmark_lab.experiments.spec import RATES, PaperNumbers
 from dgmark_lab.experiments.tables import Quantity, Section, quantities_of, quantity_table
 
 THRESHOLDS = (4.0, 5.0)
+_AT_RATES = ("TPR p<=", "FPR p<=", "TPR deployed p<=", "TPR ids p<=", "TPR z at ")
 _DIGITS = {"tokens": 1, "median z": 2, "perplexity": 2, "median perplexity": 2, "repeated 4-grams": 1}
+_DIGITS |= {f"{name}{rate}": 2 for name in _AT_RATES for rate in RATES}
 
 
 def detection(run: StoredRun) -> Section:
@@ -39,7 +41,7 @@ def detection(run: StoredRun) -> Section:
     }
     papers = {f"TPR in percent, {exact}": "paper, by z"}
     shown = [
-        quantity_table(title, run.cells, quantities, columns, paper=papers.get(title, "paper"))
+        quantity_table(title, run.cells, quantities, columns, paper=papers.get(title, "paper"), digits=_DIGITS)
         for title, columns in tables.items()
     ]
     return Section(quantities, shown)
@@ -52,13 +54,7 @@ def _at(heading: str, quantity: str) -> dict[str, str]:
 
 def cell_quantities(run: StoredRun, cell: CellRows) -> list[Quantity]:
     """Return all numbers of one cell; only the paper's if it has no texts."""
-    ours = _measured(run, cell) if cell.rows else {}
-    return quantities_of(
-        cell.name,
-        ours,
-        paper_numbers(cell.cell.paper),
-        digits=lambda name: 2 if name.endswith("%") else _DIGITS.get(name, 3),
-    )
+    return quantities_of(cell.name, _measured(run, cell) if cell.rows else {}, paper_numbers(cell.cell.paper))
 
 
 def paper_numbers(paper: PaperNumbers) -> dict[str, float]:

@@ -151,15 +151,13 @@ def _diversity(experiment: Experiment, quantities: Sequence[Quantity], about: Ab
             line.points.append((known[cell.name, "distinct-2"], known[cell.name, "perplexity"]))
             line.labels.append(f"{cell.at or 0.0:g}")
     curves = [line for line in lines.values() if len(line.points) > 1]
-    if not any(name == "perplexity" for _, name in known):
+    judged = [one for (_, name), one in known.items() if name == "perplexity"]
+    if not judged:
         return {}
     figure = chart(
         [Panel("", curves)],
         question=about.question("Is marked text as diverse and as predictable as unmarked text?"),
-        caption=about.caption(
-            (one for (_, name), one in known.items() if name == "perplexity"),
-            "Small numbers: temperatures. 95 % intervals: numbers.csv.",
-        ),
+        caption=about.caption(judged, "Small numbers: temperatures. 95 % intervals: numbers.csv."),
         x="diversity (distinct-2)",
         y="perplexity under the judge",
         better="lower right",

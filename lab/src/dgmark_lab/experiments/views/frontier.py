@@ -71,7 +71,7 @@ def frontier(run: StoredRun) -> Section:
     sweeps = _sweeps(run.experiment)
     quantities = [q for cell in run.present for q in _quantities(cell, measured[cell.name], scores[cell.name])]
     every = [cell for cells in sweeps.values() for cell in cells]
-    tables = [quantity_table(title, every, quantities, columns) for title, columns in _TABLES.items()]
+    tables = [quantity_table(title, every, quantities, columns, digits=_DIGITS) for title, columns in _TABLES.items()]
     # cells are compared prompt by prompt, so only those that have all texts
     curves = {
         name: [cell for cell in cells if cell in measured and measured[cell].judged == run.cells[cell].requested]
@@ -83,9 +83,9 @@ def frontier(run: StoredRun) -> Section:
             figures = None if reference in cells else matched([measured[cell] for cell in cells], measured[reference])
             if figures is not None:
                 names.append(f"{scheme}, as diverse as {reference}")
-                quantities += quantities_of(names[-1], figures, digits=_digits)
+                quantities += quantities_of(names[-1], figures)
         title = f"At equal diversity; found at p <= {RATE:g}, in percent"
-        tables.append(quantity_table(title, names, quantities, _AT_EQUAL_DIVERSITY))
+        tables.append(quantity_table(title, names, quantities, _AT_EQUAL_DIVERSITY, digits=_DIGITS))
     return Section(quantities, tables)
 
 
@@ -124,35 +124,24 @@ def _scores(run: StoredRun, cell: CellRows) -> dict[str, Scores]:
 
 
 def _measured(run: StoredRun, cell: CellRows, scores: Mapping[str, Scores]) -> Measured:
-    """Measure the texts of a cell."""
+    """Measure the texts of a cell; of marked ones also the share that matches, bits a token and the mean of edits."""
     nats, tokens = run.nats_and_tokens(cell)
+    others = {"repeated 4-grams": 100 * np.array([repeated_ngrams(ids) for ids in cell.ids])}
+    if scores:
+        lengths = np.array([float(len(ids)) for ids in cell.ids])
+        others["matching"] = scores["none"].green
+        others["bits"] = -np.log2(scores["none"].p) / np.maximum(lengths, 1)
+    found = {name: 100.0 * (one.p <= RATE) for name, one in scores.items()}
+    if edited := [found[name] for name in EDITS if name in found]:
+        others[EDITED] = np.mean(edited, axis=0)
     return Measured(
         temperature=float(cell.cell.at or 0.0),
         diversity=np.array([distinct_ngrams(ids, 2) for ids in cell.ids]),
         nats=nats,
         tokens=tokens,
-        others=_others(cell, scores),
-        found=_found(scores),
+        others=others,
+        found=found,
     )
-
-
-def _others(cell: CellRows, scores: Mapping[str, Scores]) -> dict[str, PerText]:
-    """How much each text repeats itself; of a marked one also the share that matches, bits a token and the edits."""
-    others = {"repeated 4-grams": 100 * np.array([repeated_ngrams(ids) for ids in cell.ids])}
-    if scores:
-        tokens = np.array([float(len(ids)) for ids in cell.ids])
-        others["matching"] = scores["none"].green
-        others["bits"] = -np.log2(scores["none"].p) / np.maximum(tokens, 1)
-    found = _found(scores)
-    edited = [found[name] for name in EDITS if name in found]
-    if edited:
-        others[EDITED] = np.mean(edited, axis=0)
-    return others
-
-
-def _found(scores: Mapping[str, Scores]) -> dict[str, PerText]:
-    """By condition, 100 for each text that is found and 0 for each other."""
-    return {name: 100.0 * (one.p <= RATE) for name, one in scores.items()}
 
 
 def tokens_needed(cell: CellRows) -> PerText:
@@ -189,8 +178,4 @@ def _quantities(cell: CellRows, measured: Measured, scores: Mapping[str, Scores]
         estimates["worst decile"] = quantile(measured.each, WORST)
     if scores:
         estimates |= {"found at 1 %": percent(scores["none"].p <= 0.01), **_sizes(cell)}
-    return quantities_of(cell.name, estimates, digits=_digits)
-
-
-def _digits(name: str) -> int:
-    return _DIGITS.get(name, 3)
+    return quantities_of(cell.name, estimates)

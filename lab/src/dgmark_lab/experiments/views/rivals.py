@@ -37,7 +37,9 @@ def rivals(run: StoredRun) -> Section:
         f"Cost, and what is found at p <= {RATE:g}": columns,
         "Digits of evidence: -log10 of p": {name: f"digits, {name}" for name in run.experiment.scored_under},
     }
-    shown = [quantity_table(title, cells, quantities, columns) for title, columns in tables.items()]
+    digits = _DIGITS | {f"found, {name}": 0 for name in run.experiment.scored_under}
+    digits |= {f"digits, {name}": 1 for name in run.experiment.scored_under}
+    shown = [quantity_table(title, cells, quantities, columns, digits=digits) for title, columns in tables.items()]
     return Section(quantities, shown)
 
 
@@ -89,14 +91,14 @@ def _of_cell(run: StoredRun, cell: CellRows) -> list[Quantity]:
     cost = _cost(run, cell)
     at = f", T = {cell.cell.at or 0.0:g}"
     if cell.cell.key is None:
-        return quantities_of(f"{cell.cell.group or cell.name}{at}", cost, digits=_digits)
+        return quantities_of(f"{cell.cell.group or cell.name}{at}", cost)
     found = []
     for suffix, reader in (("", None), (WEIGHTED, run.plan.get("reader"))):
         if suffix and reader is None:
             continue
         if shares := _shares(run, cell, _file(cell, reader)):
             name = f"{cell.cell.group or cell.name}{suffix}{at}"
-            found += quantities_of(name, {**cost, **shares}, digits=_digits)
+            found += quantities_of(name, {**cost, **shares})
     return found
 
 
@@ -120,7 +122,3 @@ def _shares(run: StoredRun, cell: CellRows, file: str) -> dict[str, Estimate]:
             p = np.array([row["p"] for row in rows])
             found |= {f"found, {name}": percent(p <= RATE), f"digits, {name}": mean(-np.log10(p))}
     return found
-
-
-def _digits(name: str) -> int:
-    return int("digits" in name) if ", " in name else _DIGITS.get(name, 3)

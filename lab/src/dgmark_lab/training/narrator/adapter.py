@@ -142,11 +142,6 @@ class Layout:
     response: int
     copies: int
 
-    @property
-    def length(self) -> int:
-        """Number of positions of a row."""
-        return self.context + self.response * (1 + self.copies)
-
     def positions(self) -> Int[Tensor, " length"]:
         """Return positions for the rotary embedding: those of a copy equal those of its response."""
         clean = torch.arange(self.context + self.response)
@@ -160,14 +155,15 @@ class Layout:
             block: block length of each row's response.
         """
         clean = self.context + self.response
-        index, place = torch.arange(self.length), self.positions()
+        place = self.positions()
+        index = torch.arange(len(place))
         copy = torch.where(index < clean, 0, 1 + (index - clean) // self.response)  # 0 for clean text
         number = (place - self.context) // block[:, None]
         until = torch.where(copy == 0, place + 1, self.context + number * block[:, None])
         is_text = (copy == 0) & (index >= absent[:, None])
         in_text = is_text[:, None] & (place < until[:, :, None])
         in_copy = (copy > 0) & (copy == copy[:, None]) & (number[:, :, None] == number[:, None])
-        alone = torch.eye(self.length, dtype=torch.bool)  # an empty position has to attend to something
+        alone = torch.eye(len(place), dtype=torch.bool)  # an empty position has to attend to something
         return in_text | in_copy | alone
 
     def predictors(self, block: Int[Tensor, " rows"]) -> Int[Tensor, "rows copies response"]:

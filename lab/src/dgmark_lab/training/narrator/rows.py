@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int, UInt16
+from torch import Tensor
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.rows.jsonl import read_good_rows
@@ -70,18 +72,18 @@ class BlockBatch:
         unwritten: number of positions at the start of each row that are empty or belong to the prompt.
     """
 
-    ids: Int[np.ndarray, "rows clean"]
-    absent: Int[np.ndarray, " rows"]
-    block: Int[np.ndarray, " rows"]
-    masked: Bool[np.ndarray, "rows copies response"]
-    targets: Int[np.ndarray, " rows"]
-    weights: Float[np.ndarray, "rows copies response"]
-    front: Bool[np.ndarray, "rows copies response"]
-    unwritten: Int[np.ndarray, " rows"]
+    ids: Int[Tensor, "rows clean"]
+    absent: Int[Tensor, " rows"]
+    block: Int[Tensor, " rows"]
+    masked: Bool[Tensor, "rows copies response"]
+    targets: Int[Tensor, " rows"]
+    weights: Float[Tensor, "rows copies response"]
+    front: Bool[Tensor, "rows copies response"]
+    unwritten: Int[Tensor, " rows"]
 
     def first_copy(self) -> "BlockBatch":
         """Return the same rows, predicted in the first copy only, whose masks are those of the bound."""
-        weights = self.weights.copy()
+        weights = self.weights.clone()
         weights[:, 1:] = 0
         return replace(self, weights=weights)
 
@@ -118,7 +120,8 @@ class PassageRows:
         masked, weights, front = mask_rows(block, targets, settings.response, masking, masks)
         drawn_by_base = ~kinds[:, None] & (np.arange(settings.response) <= lengths[:, None])  # the end token included
         front &= drawn_by_base[:, None]
-        return BlockBatch(ids, absent, block, masked, targets, weights, front, unwritten)
+        parts = (ids, absent, block, masked, targets, weights, front, unwritten)
+        return BlockBatch(*map(torch.from_numpy, parts))
 
     def row(self, kind: int, rng: np.random.Generator) -> tuple[Int[np.ndarray, " clean"], int, int, bool, int]:
         """Draw a row: ids, number of empty positions, number of tokens of the response that are text, whether the text

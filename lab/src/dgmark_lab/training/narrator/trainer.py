@@ -124,43 +124,38 @@ class NarratorTrainer(Run[NarratorConfig, BlockBatch]):
         self, batch: BlockBatch, wanted: Bool[Tensor, "rows copies response"]
     ) -> Float[Tensor, "targets vocab"]:
         """Return the log odds of each token at the wanted positions of the copies."""
-        layout, clean = self.layout, torch.from_numpy(batch.ids)
-        block, copies = torch.from_numpy(batch.block), torch.from_numpy(batch.masked)
+        layout, clean = self.layout, batch.ids
         ids = torch.cat([clean, clean[:, layout.context :].repeat(1, layout.copies)], 1)
-        masked = torch.cat([torch.zeros_like(clean, dtype=torch.bool), copies.flatten(1)], 1)
-        seen = layout.visible(torch.from_numpy(batch.absent), block)
+        masked = torch.cat([torch.zeros_like(clean, dtype=torch.bool), batch.masked.flatten(1)], 1)
+        seen = layout.visible(batch.absent, batch.block)
         hidden = self.model.hidden(ids, masked, layout.positions(), seen)
         rows = torch.arange(len(ids))[:, None, None].expand_as(wanted)[wanted]
-        states = hidden[rows, layout.predictors(block)[wanted]]
+        states = hidden[rows, layout.predictors(batch.block)[wanted]]
         return functional.linear(states, self.model.embedding).log_softmax(-1)
 
     def _cross_entropy(self, batch: BlockBatch, *, soft: bool = False) -> tuple[Tensor, Tensor]:
         """Return (cross entropy of each target, its weight); with `soft`, against the base's odds at the front."""
-        wanted, clean = torch.from_numpy(batch.weights > 0), torch.from_numpy(batch.ids)
+        wanted = batch.weights > 0
         log_odds = self._log_odds(batch, wanted)
-        targets = clean[:, None, self.layout.context :].expand_as(wanted)[wanted]
+        targets = batch.ids[:, None, self.layout.context :].expand_as(wanted)[wanted]
         entropy = -log_odds.gather(1, targets[:, None])[:, 0]
         if soft and batch.front.any():
-            front = torch.from_numpy(batch.front) & wanted
-            likely, chances = self._base_odds(clean, batch, front)
+            front = batch.front & wanted
+            likely, chances = self._base_odds(batch, front)
             soft_entropy = -(log_odds[front[wanted]].gather(1, likely) * chances).sum(-1)
             entropy = entropy.masked_scatter(front[wanted], soft_entropy)
-        return entropy, torch.from_numpy(batch.weights)[wanted]
+        return entropy, batch.weights[wanted]
 
     def _base_odds(
-        self,
-        clean: Int[Tensor, "rows clean"],
-        batch: BlockBatch,
-        front: Bool[Tensor, "rows copies response"],
+        self, batch: BlockBatch, front: Bool[Tensor, "rows copies response"]
     ) -> tuple[Int[Tensor, "targets k"], Float[Tensor, "targets k"]]:
         """Return (tokens, their odds) from which the base draws each target's token, given the row's text before it."""
         needed = functional.pad(front.any(1), (self.layout.context, 0))
-        absent, unwritten = torch.from_numpy(batch.absent), torch.from_numpy(batch.unwritten)
-        some = needed.any(1)
-        logits = self.model.base_logits(clean[some], absent[some], needed[some])
+        some, clean = needed.any(1), batch.ids
+        logits = self.model.base_logits(clean[some], batch.absent[some], needed[some])
         row, place = needed.nonzero(as_tuple=True)
         index = torch.arange(clean.shape[1])
-        before = (index >= unwritten[row, None]) & (index < place[:, None])
+        before = (index >= batch.unwritten[row, None]) & (index < place[:, None])
         counts = torch.zeros(logits.shape, dtype=torch.int16).scatter_add_(1, clean[row], before.short())
         likely, chances = odds(logits, counts > 0, self.config.own_texts.sampling)
         number = torch.zeros(needed.shape, dtype=torch.long).masked_scatter(needed, torch.arange(len(row)))
