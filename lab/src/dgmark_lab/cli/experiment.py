@@ -149,7 +149,7 @@ def _show_progress(bar: RowBar, what: str, done: int, total: int) -> None:
         bar.show(what, done, total)
         return
     bar.clear()
-    stderr().print(f"{what}: {done} of {total}", markup=False)
+    stderr().print(f"{what}: {done} of {total}")
 
 
 @experiment_app.command("report")
@@ -170,7 +170,7 @@ def report(
     for path in write_report(run, section_of(run), out or runs / "reports" / run.experiment.plan_name(run.setup)):
         print(path)
     if not run.complete:
-        stderr().print("warning: some texts are missing; the report says which cells are incomplete", markup=False)
+        stderr().print("warning: some texts are missing; the report says which cells are incomplete")
 
 
 @experiment_app.command("compare")

@@ -136,11 +136,11 @@ def _print_summary(rows: list[Row], *, compared: bool) -> None:
         asked = [Preference(**one) for row in rows for one in row["comparisons"]]
         if wins:
             won = with_interval(mean(np.array(wins)), 2)
-            stdout().print(f"the text is the better one of its pair: {won}, {len(wins)} pairs, ties .5", markup=False)
+            stdout().print(f"the text is the better one of its pair: {won}, {len(wins)} pairs, ties .5")
         unread = f"{_counted(asked, 'refused')} refused, {_counted(asked, 'unparsable')} unparsable"
-        stdout().print(f"answers about pairs: {len(asked)}, {unread}", markup=False)
+        stdout().print(f"answers about pairs: {len(asked)}, {unread}")
     if not any(means):
-        stderr().print("warning: no answer holds scores: look at the raw answers in the file", markup=False)
+        stderr().print("warning: no answer holds scores: look at the raw answers in the file")
 
 
 def _counted(ones: Iterable[Rating | Preference], problem: str) -> str:

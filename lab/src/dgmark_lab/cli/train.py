@@ -33,7 +33,7 @@ def _device(name: str | None) -> "torch.device":
 def _report(run: "Run[Any, Any]") -> None:
     state = "finished" if run.done else "unfinished: run the same command again to continue"
     counts = f"step {run.step:,} of {run.config.schedule.steps:,}, {run.tokens:,} tokens, {run.seconds:,.0f} s"
-    stdout().print(f"{run.out}: {counts}; {state}", markup=False, soft_wrap=True)
+    stdout().print(f"{run.out}: {counts}; {state}", soft_wrap=True)
 
 
 def _command(kind: "Kind") -> Callable[..., None]:
@@ -116,7 +116,7 @@ def evaluate(
     for name, bound in figures["bounds"].items():
         nats = f"{bound['per_token']:.3f} nats a token, {bound['per_character']:.4f} a character"
         errors = f"{bound['monte_carlo_error']:.4f} of the draws, {bound['text_error']:.3f} of the rows"
-        stdout().print(f"{name}: {nats}; standard errors a token: {errors}", markup=False, soft_wrap=True)
+        stdout().print(f"{name}: {nats}; standard errors a token: {errors}", soft_wrap=True)
 
 
 @train_app.command()
@@ -132,4 +132,4 @@ def export(
     _device("cpu")
     base = run / BASE if (run / BASE).is_dir() else run.parent / BASE
     size = export_adapters(run, base, out)
-    stdout().print(f"{out}: {size:,} bytes", markup=False, soft_wrap=True)
+    stdout().print(f"{out}: {size:,} bytes", soft_wrap=True)

@@ -188,7 +188,7 @@ class Run(ABC, Generic[Config, Batch]):
             file.write(json.dumps(row) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        stderr().print(str(row), markup=False, soft_wrap=True)
+        stderr().print(str(row), soft_wrap=True)
 
     def _check_same_run(self, state: dict[str, Any]) -> None:
         """Refuse to resume a run with other settings or data.

@@ -67,7 +67,7 @@ def write_own_texts(base: Path, path: Path, settings: OwnTexts) -> None:
                 if repeated_ngrams(text) <= settings.most_repeated
             ]
             file.append([{"id": str(number), "texts": texts}])
-            stderr().print(f"{path}: batch {number + 1} of {batches}, {len(texts)} texts kept", markup=False)
+            stderr().print(f"{path}: batch {number + 1} of {batches}, {len(texts)} texts kept")
 
 
 @torch.inference_mode()
