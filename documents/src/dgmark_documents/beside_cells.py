@@ -44,7 +44,8 @@ def hold_beside_cells(account: Account, archive: ZipArchive, is_known: Callable[
     parts = OfficeParts(archive)
     shown = [*parts.shown()]
     kinds = {link.part: link.kind for part in shown for link in parts.links(part).values()}
-    formats = _NUMBER_FORMAT.findall(_decoded(parts.content(parts.named("styles") or "") or b""))
+    styles = parts.named("styles")
+    formats = _NUMBER_FORMAT.findall(_decoded(archive.read(styles))) if styles else []
     held = [Piece("number formats", _literals(value[1:-1])) for value in formats]
     for part in shown:
         source = _decoded(archive.read(part))

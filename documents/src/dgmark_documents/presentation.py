@@ -43,7 +43,7 @@ def read_pptx(archive: ZipArchive, limits: Limits) -> Reading:
     for part in deck.slides:
         deck.read_slide(part, body)
     deck.read_templates()
-    deck.hold_all(archive)
+    deck.hold_all()
     return deck.account.reading(body.text, pages=len(deck.slides))
 
 
@@ -76,7 +76,7 @@ class _Presentation(Package):
         self._use(sheet)
         builder = body if shown else self.account.at("hidden slides", part)
         builder.block()
-        self._read(part, sheet, tree, _Here(builder, Look(background=sheet.background())))
+        _Story(self, part, sheet, _Here(builder, Look(background=sheet.background()))).add(tree)
         if not shown:
             self.account.add_not_shown("hidden slides", builder.text)
         for link in self.parts.links(part).values():
@@ -95,10 +95,7 @@ class _Presentation(Package):
         # the shapes of a diagram have colours of their own
         background = None if place == "diagrams" else sheet.background()
         builder = self.account.at(place, part if place == "masters" else "")
-        self._read(part, sheet, top, _Here(builder, Look(background=background)))
-
-    def _read(self, part: str, sheet: Sheet, top: Any, here: "_Here") -> None:
-        _Story(self, part, sheet, here).add(top)
+        _Story(self, part, sheet, _Here(builder, Look(background=background))).add(top)
 
     def read_templates(self) -> None:
         """Read what layouts and masters show on slides and pages beside their placeholders."""
@@ -108,13 +105,13 @@ class _Presentation(Package):
         for part in self.templates:
             self.read(part, self.parts.tree(part), "masters")
 
-    def hold_all(self, archive: ZipArchive) -> None:
+    def hold_all(self) -> None:
         """Tell the account all that the presentation holds, without the prompts of placeholders."""
         shown = [*self.parts.shown()]
         kinds = {link.part: link.kind for part in ("", *shown) for link in self.parts.links(part).values()}
         for part in shown:
             if kinds.get(part) not in _TEMPLATES or part in self.templates:
-                self.hold(archive, part)
+                self.hold(part)
 
 
 class _Here(NamedTuple):

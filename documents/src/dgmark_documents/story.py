@@ -12,7 +12,7 @@ from dgmark_documents.elements import attribute, local
 from dgmark_documents.office_parts import OfficeParts, not_chosen
 from dgmark_documents.reading import Refusal
 from dgmark_documents.xml_pieces import xml_pieces
-from dgmark_documents.zip_archive import ZipArchive, is_markup
+from dgmark_documents.zip_archive import is_markup
 
 # of drawings, the attributes that are shown, by their places
 DRAWN = {
@@ -117,9 +117,9 @@ class Package:
         """Read a tree of this part apart from the body."""
         raise NotImplementedError
 
-    def hold(self, archive: ZipArchive, part: str) -> None:
+    def hold(self, part: str) -> None:
         """Tell the account what a part holds."""
-        if is_markup(archive.read(part)):
+        if is_markup(self.parts.archive.read(part)):
             self.account.held += xml_pieces(self.parts.tree(part), part, passed=self.passed, dropped=self.dropped)
 
 

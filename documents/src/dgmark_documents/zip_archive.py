@@ -56,6 +56,7 @@ class ZipArchive:
         if any(part.flag_bits & 1 for part in parts):
             raise Refusal(LOCKED)
         self.names = frozenset(part.filename for part in parts)
+        self._trees: dict[str, Any] = {}
 
     def read(self, name: str) -> bytes:
         """The bytes of a part.
@@ -71,12 +72,17 @@ class ZipArchive:
             raise Refusal(f"is damaged: its part {name} cannot be unpacked ({error})") from error
 
     def xml(self, name: str) -> Any:
-        """The root of a part that is XML.
+        """The root of a part that is XML, the same each time.
 
         Raises:
             Refusal: the part is missing or damaged.
             MemoryError: it needs more memory than there is.
         """
+        if name not in self._trees:
+            self._trees[name] = self._parsed(name)
+        return self._trees[name]
+
+    def _parsed(self, name: str) -> Any:
         from lxml import etree
 
         settings = {"resolve_entities": False, "no_network": True, "huge_tree": True}
