@@ -7,9 +7,9 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, BinaryIO
 
-from dgmark_documents.account import Account, letters_in
+from dgmark_documents.account import HIDDEN, Account, letters_in
 from dgmark_documents.charsets import check_legible
-from dgmark_documents.look import HIDDEN, unseen
+from dgmark_documents.look import unseen
 from dgmark_documents.pdf_annotations import add_alternatives, add_annotations, add_form_data
 from dgmark_documents.pdf_lines import PdfLine, join_lines, page_lines, without_headers
 from dgmark_documents.pdf_looks import are_mixed, box_of, has_other_letters, looks, replacing, utf16
