@@ -8,7 +8,7 @@ from dgmark_documents.pdf import read_pdf
 from dgmark_documents.pdf_lines import PdfLine, join_lines, without_headers
 from dgmark_documents.reading import Limits
 from support.documents import CORPUS
-from support.office_documents import pdf_of
+from support.office_documents import pdf
 
 
 def lines(*texts: str, width: float = 5.0, left: float = 0.0) -> list[PdfLine]:
@@ -62,14 +62,7 @@ def test_text_that_stands_upside_down_is_read() -> None:
         "lay there in the harbour, all of them, at anchor.",
     ]
     shown = " ".join(f"-1 0 0 -1 500 {100 + 20 * number} Tm ({line}) Tj" for number, line in enumerate(text))
-    objects = [
-        "<</Type/Catalog/Pages 2 0 R>>",
-        "<</Type/Pages/Kids[3 0 R]/Count 1>>",
-        "<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Resources<</Font<</F 5 0 R>>>>/Contents 4 0 R>>",
-        f"<</Length {len(shown) + 15}>>stream\nBT /F 12 Tf {shown} ET\nendstream",
-        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
-    ]
-    assert read_pdf(BytesIO(pdf_of(*objects)), Limits()).text == " ".join(text)
+    assert read_pdf(BytesIO(pdf(f"BT /F 12 Tf {shown} ET")), Limits()).text == " ".join(text)
 
 
 EMPTY = b"9 0 obj<</Length 0/Filter/FlateDecode>>stream\n\nendstream endobj\n"
