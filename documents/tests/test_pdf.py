@@ -56,7 +56,6 @@ def test_pages_that_are_alike_are_kept() -> None:
 
 
 def test_text_that_stands_upside_down_is_read() -> None:
-    pytest.importorskip("pypdfium2")
     text = [
         "The king went to the sea and looked at the ships that",
         "lay there in the harbour, all of them, at anchor.",
@@ -77,7 +76,6 @@ EMPTY = b"9 0 obj<</Length 0/Filter/FlateDecode>>stream\n\nendstream endobj\n"
     ],
 )
 def test_a_damaged_stream_of_text_is_noted(place: bytes, changed: bytes, damaged: bool) -> None:
-    pytest.importorskip("pypdfium2")
     content = (CORPUS / "columns.pdf").read_bytes()
     start = content.index(place) + len(place) + (900 if place.endswith(b"stream\n") else 1)
     reading = read_pdf(BytesIO(content[:start] + changed + content[start + len(changed) :]), Limits())

@@ -1,5 +1,7 @@
 """Catalogues of messages (.po, .pot) to text: the translations, or the messages where there are none."""
 
+import polib
+
 from dgmark_documents.account import Account
 from dgmark_documents.charsets import decode
 from dgmark_documents.reading import Reading, Refusal
@@ -13,8 +15,6 @@ def read_catalogue(content: bytes) -> Reading:
     Raises:
         Refusal: it is no catalogue.
     """
-    import polib
-
     text, how = decode(content)
     account, body = Account(), list[str]()
     try:

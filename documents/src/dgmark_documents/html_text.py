@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from lxml import etree
+
 from dgmark_documents.account import Account, Piece
 from dgmark_documents.charsets import decode_page
 from dgmark_documents.look import Look, put
@@ -127,8 +129,6 @@ def add_html(builder: TextBuilder, page: str, account: Account, *, open_file: Op
 
 def _roots(page: str) -> list[Any]:
     """The roots of a page: what stands behind its end has one of its own."""
-    from lxml import etree
-
     parser = etree.HTMLParser(encoding="utf-8", huge_tree=True, no_network=True)
     root = etree.fromstring(page.encode("utf-8", "replace"), parser) if page.strip() else None
     fatal = [entry for entry in parser.error_log if entry.type_name == "ERR_RESOURCE_LIMIT"]
@@ -208,8 +208,6 @@ class _Page:
             self._labels.setdefault(place, []).append(text)
 
     def _walk(self, top: Any, builder: TextBuilder, around: _Here, *, beside: bool = False) -> None:
-        from lxml import etree
-
         events = etree.iterwalk(top, events=("start", "end", "comment", "pi"))
         skipped = None
         stack = [around]

@@ -7,6 +7,8 @@ import posixpath
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from lxml import etree
+
 from dgmark_documents.elements import attribute
 from dgmark_documents.reading import Refusal
 from dgmark_documents.zip_archive import ZipArchive
@@ -76,8 +78,6 @@ class OfficeParts:
 
     def tree(self, part: str | None) -> Any:
         """The root of a part, the same each time; an empty element if there is no such part."""
-        from lxml import etree
-
         return self.archive.xml(part) if part in self.archive.names else etree.Element("none")
 
     def shown(self) -> Iterator[str]:

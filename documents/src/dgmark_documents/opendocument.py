@@ -14,11 +14,11 @@ from dgmark_documents.account import Account
 from dgmark_documents.elements import attribute, local, points, texts
 from dgmark_documents.look import Look, is_off_page, put
 from dgmark_documents.opendocument_styles import OpenDocumentStyles, Properties, list_labels, look_of, over
-from dgmark_documents.reading import Limits, Reading, Refusal
+from dgmark_documents.reading import LOCKED, Limits, Reading, Refusal
 from dgmark_documents.story import Story, said_in
 from dgmark_documents.text_builder import TextBuilder
 from dgmark_documents.xml_pieces import xml_pieces
-from dgmark_documents.zip_archive import LOCKED, ZipArchive, is_markup
+from dgmark_documents.zip_archive import ZipArchive, is_markup
 
 # the parts of the format that hold no text of the document
 _SETTINGS = ("META-INF/", "Configurations2/", "Thumbnails/", "Basic/", "Dialogs/")

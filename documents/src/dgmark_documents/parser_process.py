@@ -11,26 +11,12 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, BinaryIO, NoReturn
 
-from dgmark_documents.catalogues import read_catalogue
 from dgmark_documents.charsets import check_legible, unify_line_ends
-from dgmark_documents.epub import read_epub
-from dgmark_documents.html_text import read_html
-from dgmark_documents.json_text import read_json
 from dgmark_documents.kinds import Kind
-from dgmark_documents.mail import read_mail
-from dgmark_documents.notebooks import read_notebook
-from dgmark_documents.opendocument import read_flat_odt, read_odt
-from dgmark_documents.pdf import read_pdf
-from dgmark_documents.presentation import read_pptx
 from dgmark_documents.reading import MB, Limits, Reading, Refusal
-from dgmark_documents.rtf import read_rtf
-from dgmark_documents.subtitles import read_subtitles
-from dgmark_documents.word import read_docx
-from dgmark_documents.workbook import read_workbook
-from dgmark_documents.xml_text import read_xml
-from dgmark_documents.zip_archive import ZipArchive
 
 try:
     import resource
@@ -75,33 +61,38 @@ def run(request: str) -> NoReturn:
     os._exit(0)  # without the clean-up of parsers, which a damaged document may crash
 
 
+def _of(name: str) -> Any:
+    """A module of readers: one is imported, as the libraries of all take longer to load than most documents."""
+    return import_module(f"dgmark_documents.{name}")
+
+
 def _read(file: BinaryIO, request: dict[str, Any], limits: Limits) -> tuple[Kind, Reading]:
     column = request["column"]
     if request["kind"] is None:
-        archive = ZipArchive(file, limits)
+        archive = _of("zip_archive").ZipArchive(file, limits)
         kind = archive.kind()
         readers: dict[Kind, Callable[[], Reading]] = {
-            Kind.XLSX: lambda: read_workbook(file, archive, column),
-            Kind.DOCX: lambda: read_docx(archive),
-            Kind.PPTX: lambda: read_pptx(archive, limits),
-            Kind.ODT: lambda: read_odt(archive),
-            Kind.EPUB: lambda: read_epub(archive, limits),
+            Kind.XLSX: lambda: _of("workbook").read_workbook(file, archive, column),
+            Kind.DOCX: lambda: _of("word").read_docx(archive),
+            Kind.PPTX: lambda: _of("presentation").read_pptx(archive, limits),
+            Kind.ODT: lambda: _of("opendocument").read_odt(archive),
+            Kind.EPUB: lambda: _of("epub").read_epub(archive, limits),
         }
     else:
         kind = Kind(request["kind"])
         content = file.read()
         readers = {
-            Kind.PDF: lambda: read_pdf(io.BytesIO(content), limits),
-            Kind.RTF: lambda: read_rtf(content),
-            Kind.ODT: lambda: read_flat_odt(content),
-            Kind.MAIL: lambda: read_mail(content),
-            Kind.HTML: lambda: read_html(content),
-            Kind.SVG: lambda: read_html(content),
-            Kind.XML: lambda: read_xml(content),
-            Kind.NOTEBOOK: lambda: read_notebook(content),
-            Kind.SUBTITLES: lambda: read_subtitles(content),
-            Kind.CATALOGUE: lambda: read_catalogue(content),
-            Kind.JSON: lambda: read_json(content, column),
+            Kind.PDF: lambda: _of("pdf").read_pdf(io.BytesIO(content), limits),
+            Kind.RTF: lambda: _of("rtf").read_rtf(content),
+            Kind.ODT: lambda: _of("opendocument").read_flat_odt(content),
+            Kind.MAIL: lambda: _of("mail").read_mail(content),
+            Kind.HTML: lambda: _of("html_text").read_html(content),
+            Kind.SVG: lambda: _of("html_text").read_html(content),
+            Kind.XML: lambda: _of("xml_text").read_xml(content),
+            Kind.NOTEBOOK: lambda: _of("notebooks").read_notebook(content),
+            Kind.SUBTITLES: lambda: _of("subtitles").read_subtitles(content),
+            Kind.CATALOGUE: lambda: _of("catalogues").read_catalogue(content),
+            Kind.JSON: lambda: _of("json_text").read_json(content, column),
         }
     reading = readers[kind]()
     check_legible(reading.text)  # empty where the document is a table

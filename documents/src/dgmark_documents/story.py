@@ -7,6 +7,8 @@ markup for newer and for older programs.
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from lxml import etree
+
 from dgmark_documents.account import Account
 from dgmark_documents.elements import attribute, local
 from dgmark_documents.office_parts import OfficeParts, not_chosen
@@ -41,8 +43,6 @@ class Story:
 
     def add(self, top: Any) -> None:
         """Walk the tree under an element, and this itself."""
-        from lxml import etree
-
         outer: list[Any] = []
         skipped = None
         events = etree.iterwalk(top, events=("start", "end", "comment", "pi"))

@@ -8,6 +8,8 @@ import re
 from enum import Enum
 from typing import Any
 
+from lxml import etree
+
 from dgmark_documents.account import Account
 from dgmark_documents.charsets import decode_page
 from dgmark_documents.elements import local
@@ -44,8 +46,6 @@ def read_xml(content: bytes) -> Reading:
     Raises:
         Refusal: it is no XML, is nested too deeply, or most of it is not read.
     """
-    from lxml import etree
-
     source, how = decode_page(content)
     parser = etree.XMLParser(
         encoding="utf-8", huge_tree=True, no_network=True, resolve_entities=False, load_dtd=False, recover=True
@@ -76,8 +76,6 @@ def _words_in_attributes(root: Any, text: str) -> list[str]:
 
 
 def _walk(root: Any, builder: TextBuilder, account: Account) -> None:
-    from lxml import etree
-
     running = _RUNNING | {"p"} if local(root) == "tt" else _RUNNING  # subtitles: sentences go on in the next paragraph
     parts = [_Parts.BLOCKS]  # of the open elements
     exact = [False]

@@ -9,8 +9,10 @@ import zlib
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
+from lxml import etree
+
 from dgmark_documents.kinds import Kind
-from dgmark_documents.reading import MB, Limits, Refusal
+from dgmark_documents.reading import LOCKED, MB, Limits, Refusal
 
 _MIMETYPES = {
     b"application/epub+zip": Kind.EPUB,
@@ -23,7 +25,6 @@ _DECLARATIONS = re.compile(
     rb"<!ENTITY|<!DOCTYPE[^<>\[]*\[|"
     + b"|".join(name.encode(code) for name in ("<!DOCTYPE", "<!ENTITY") for code in ("utf-16-le", "utf-16-be"))
 )
-LOCKED = "is encrypted with a password: save it without one"
 
 
 def is_markup(content: bytes) -> bool:
@@ -83,8 +84,6 @@ class ZipArchive:
         return self._trees[name]
 
     def _parsed(self, name: str) -> Any:
-        from lxml import etree
-
         settings = {"resolve_entities": False, "no_network": True, "huge_tree": True}
         parser = etree.XMLParser(**settings)
         try:
