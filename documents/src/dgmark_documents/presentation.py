@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from dgmark_documents.elements import attribute, local, number
 from dgmark_documents.look import Look, put
-from dgmark_documents.office_parts import OfficeParts
 from dgmark_documents.reading import Limits, Reading, Refusal
 from dgmark_documents.slide_styles import (
     UNITS,
@@ -36,7 +35,7 @@ def read_pptx(archive: ZipArchive, limits: Limits) -> Reading:
         Refusal: the presentation is damaged, has too many slides, or most of it is not read.
     """
     archive.check_xml()
-    deck = _Presentation(OfficeParts(archive))
+    deck = _Presentation(archive)
     if len(deck.slides) > limits.pages:
         raise Refusal(f"has {len(deck.slides)} slides; the limit is {limits.pages}")
     body = TextBuilder()
@@ -58,10 +57,10 @@ class _Presentation(Package):
 
     passed = frozenset(("formatCode", "f", "attrName", "tableStyleId"))  # codes, names
 
-    def __init__(self, parts: OfficeParts) -> None:
-        super().__init__(parts)
-        main = parts.tree(parts.main)
-        links = parts.links(parts.main)
+    def __init__(self, archive: ZipArchive) -> None:
+        super().__init__(archive)
+        parts = self.parts
+        main, links = parts.tree(parts.main), parts.links(parts.main)
         named = (links.get(relation(one)) for one in main.iterfind("{*}sldIdLst/{*}sldId"))
         self.slides = [link.part for link in named if link and len(parts.tree(link.part))]
         size = main.find("{*}sldSz")

@@ -14,7 +14,7 @@ from dgmark_documents.elements import attribute, local
 from dgmark_documents.office_parts import OfficeParts, not_chosen
 from dgmark_documents.reading import Refusal
 from dgmark_documents.xml_pieces import xml_pieces
-from dgmark_documents.zip_archive import is_markup
+from dgmark_documents.zip_archive import ZipArchive, is_markup
 
 # of drawings, the attributes that are shown, by their places
 DRAWN = {
@@ -108,8 +108,8 @@ class Package:
 
     passed: ClassVar[frozenset[str]]  # the elements whose own text is none of the document
 
-    def __init__(self, parts: OfficeParts) -> None:
-        self.parts = parts
+    def __init__(self, archive: ZipArchive) -> None:
+        self.parts = OfficeParts(archive)
         self.account = Account()
         self.dropped: set[Any] = set()
 

@@ -12,7 +12,6 @@ from dgmark_documents.elements import attribute, local, number, points, value
 from dgmark_documents.fields import button_of, shows_property
 from dgmark_documents.html_text import add_html, page_pieces
 from dgmark_documents.look import has_signs, is_off_page, put
-from dgmark_documents.office_parts import OfficeParts
 from dgmark_documents.reading import Reading
 from dgmark_documents.story import DRAWN, DrawnStory, Package, said_in
 from dgmark_documents.text_builder import TextBuilder
@@ -56,7 +55,7 @@ def read_docx(archive: ZipArchive) -> Reading:
         Refusal: the document is damaged, or most of it is not read.
     """
     archive.check_xml()
-    document = _Word(OfficeParts(archive))
+    document = _Word(archive)
     body, main = TextBuilder(), document.parts.main
     _Story(document, main, body, Surroundings()).add(document.parts.tree(main))
     document.read_apart()
@@ -82,9 +81,9 @@ class _Word(Package):
         "Anchor", "pctWidth", "pctHeight", "pctPosHOffset", "pctPosVOffset",
     ))  # fmt: skip
 
-    def __init__(self, parts: OfficeParts) -> None:
-        super().__init__(parts)
-        self.styles = WordStyles(parts.tree(parts.named("styles")))
+    def __init__(self, archive: ZipArchive) -> None:
+        super().__init__(archive)
+        self.styles = WordStyles(self.parts.tree(self.parts.named("styles")))
         self.shows_properties = False
 
     def read(self, part: str, top: Any, place: str, around: Surroundings | None = None) -> None:
