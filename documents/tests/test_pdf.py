@@ -8,7 +8,7 @@ from dgmark_documents.pdf import read_pdf
 from dgmark_documents.pdf_lines import PdfLine, join_lines, without_headers
 from dgmark_documents.reading import Limits
 from support.documents import CORPUS
-from support.office_documents import pdf_of
+from support.office_documents import pdf
 
 
 def lines(*texts: str, width: float = 5.0, left: float = 0.0) -> list[PdfLine]:
@@ -56,20 +56,12 @@ def test_pages_that_are_alike_are_kept() -> None:
 
 
 def test_text_that_stands_upside_down_is_read() -> None:
-    pytest.importorskip("pypdfium2")
     text = [
         "The king went to the sea and looked at the ships that",
         "lay there in the harbour, all of them, at anchor.",
     ]
     shown = " ".join(f"-1 0 0 -1 500 {100 + 20 * number} Tm ({line}) Tj" for number, line in enumerate(text))
-    objects = [
-        "<</Type/Catalog/Pages 2 0 R>>",
-        "<</Type/Pages/Kids[3 0 R]/Count 1>>",
-        "<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Resources<</Font<</F 5 0 R>>>>/Contents 4 0 R>>",
-        f"<</Length {len(shown) + 15}>>stream\nBT /F 12 Tf {shown} ET\nendstream",
-        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
-    ]
-    assert read_pdf(BytesIO(pdf_of(*objects)), Limits()).text == " ".join(text)
+    assert read_pdf(BytesIO(pdf(f"BT /F 12 Tf {shown} ET")), Limits()).text == " ".join(text)
 
 
 EMPTY = b"9 0 obj<</Length 0/Filter/FlateDecode>>stream\n\nendstream endobj\n"
@@ -84,7 +76,6 @@ EMPTY = b"9 0 obj<</Length 0/Filter/FlateDecode>>stream\n\nendstream endobj\n"
     ],
 )
 def test_a_damaged_stream_of_text_is_noted(place: bytes, changed: bytes, damaged: bool) -> None:
-    pytest.importorskip("pypdfium2")
     content = (CORPUS / "columns.pdf").read_bytes()
     start = content.index(place) + len(place) + (900 if place.endswith(b"stream\n") else 1)
     reading = read_pdf(BytesIO(content[:start] + changed + content[start + len(changed) :]), Limits())

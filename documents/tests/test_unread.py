@@ -11,7 +11,7 @@ from dgmark_documents.reading import Reading, Refusal
 from support import unread_documents
 from support.cases import data
 from support.documents import document_from
-from support.office_documents import epub, opendocument, packed, pdf_of, root, with_part
+from support.office_documents import epub, opendocument, pdf, with_part, word
 from support.unread_documents import BODY, TEXT, verdict_on
 
 SHORT = BODY[:400]
@@ -23,18 +23,9 @@ def html(inner: str, body: str = BODY) -> bytes:
     return f"<html><body><p>{body}</p>{inner}</body></html>".encode()
 
 
-def related(kind: str, target: str) -> str:
-    return f'<x><Relationship xmlns="urn:x" Id="x" Type="urn:r/{kind}" Target="{target}"/></x>'
-
-
 def docx(inner: str, body: str = BODY, kind: str = "none", part: str = "", ending: str = "xml") -> bytes:
     """A Word document; `part` is one more part of it, of this kind of relation."""
-    main = {"[Content_Types].xml": "", "_rels/.rels": related("officeDocument", "word/d.xml")}
-    more = {
-        "word/_rels/d.xml.rels": related(kind, f"x.{ending}"),
-        f"word/x.{ending}": root(part) if ending == "xml" else part,
-    }
-    return packed({**main, "word/d.xml": root(f"<w:body><w:p><w:t>{body}</w:t></w:p>{inner}</w:body>"), **more})
+    return word(f"<w:p><w:t>{body}</w:t></w:p>{inner}", {f"word/x.{ending}": (kind, part)})
 
 
 def picture(width: int, height: int) -> str:
@@ -80,27 +71,14 @@ def image(width: int, height: int) -> str:
     return f"q {width} 0 0 {height} 20 60 cm BI /W 1 /H 1 /BPC 8 /CS /G ID x EI Q "
 
 
-def pdf(*pages: str, notes: str = "", names: str = "") -> bytes:
-    """A PDF of pages of 600 by 800 points; `notes` are the annotations on each."""
-    numbers = range(4, 4 + 2 * len(pages), 2)
-    about = f"/Parent 2 0 R/MediaBox[0 0 600 800]/Resources<</Font<</F 3 0 R>>>>/Annots[{notes}]"
-    objects = [
-        f"<</Type/Catalog/Pages 2 0 R{names}>>",
-        f"<</Type/Pages/Kids[{' '.join(f'{n} 0 R' for n in numbers)}]/Count {len(pages)}>>",
-        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
-    ]
-    for n, page in zip(numbers, pages, strict=True):
-        objects += [f"<</Type/Page/Contents {n + 1} 0 R{about}>>", f"<</Length {len(page)}>>stream\n{page}\nendstream"]
-    return pdf_of(*objects)
-
-
 def scans(*feet: str) -> bytes:
     """Pages that are pictures, each with a foot."""
     return pdf(*[image(590, 780) + lines(foot, 40, 30) for foot in feet])
 
 
 def note(kind: str, name: str = "Contents") -> str:
-    return f"<</Type/Annot/Subtype/{kind}/FT/Tx/Rect[50 50 550 90]/{name}({TEXT})>>"
+    """The fields of a page that has this note."""
+    return f"/Annots[<</Type/Annot/Subtype/{kind}/FT/Tx/Rect[50 50 550 90]/{name}({TEXT})>>]"
 
 
 def mail(kind: str, content: str, more: str = "") -> bytes:
@@ -147,10 +125,10 @@ CASES = {
     ".pdf picture": (pdf(lines(BODY) + image(200, 200)), "noted: 1 picture (page 1) is left out"),
     ".pdf outlined text": (pdf(lines(BODY), OUTLINE), "noted: 1 page of drawings (page 2) is left out"),
     ".pdf outlined pages": (pdf(lines(SHORT), OUTLINE), REFUSED),
-    ".pdf FreeText": (pdf(lines(BODY), notes=note("FreeText")), READ),
-    ".pdf form": (pdf(lines(BODY), notes=note("Widget", "V")), READ),
-    ".pdf stamp": (pdf(lines(BODY), notes=note("Stamp", "Name")), "noted: 1 stamp is left out"),
-    ".pdf attachment": (pdf(lines(BODY), names=ATTACHED), "noted: 1 attachment is left out"),
+    ".pdf FreeText": (pdf(lines(BODY), page=note("FreeText")), READ),
+    ".pdf form": (pdf(lines(BODY), page=note("Widget", "V")), READ),
+    ".pdf stamp": (pdf(lines(BODY), page=note("Stamp", "Name")), "noted: 1 stamp is left out"),
+    ".pdf attachment": (pdf(lines(BODY), catalog=ATTACHED), "noted: 1 attachment is left out"),
     ".pdf scrambled page": (pdf(lines(BODY), lines(SCRAMBLED)), "uncertain"),
     ".pdf scrambled pages": (pdf(lines(SCRAMBLED)), "refused: does not look like text"),
     ".pdf columns line by line": (pdf(columns(TEXT, BODY[:1000])), "watermarked"),
@@ -220,7 +198,7 @@ def nodes() -> Iterator[tuple[str, str, bytes]]:
         yield ".html", node, html(page)
         yield ".eml", node, mail("text/html", html(page).decode())
         yield ".epub", node, book(html(page, "").decode())
-        yield ".docx", node, docx('<w:altChunk r:id="x"/>', kind="aFChunk", part=page, ending="html")
+        yield ".docx", node, docx('<w:altChunk r:id="aFChunk"/>', kind="aFChunk", part=page, ending="html")
     for node in NODES["word"].split():
         yield ".docx", node, docx(f"<w:p><w:{node}><w:t>{TEXT}</w:t></w:{node}></w:p>")
         yield ".docx", f"plain {node}", docx(f"<w:p><w:{node}>{TEXT}</w:{node}></w:p>")
@@ -254,7 +232,7 @@ def nodes() -> Iterator[tuple[str, str, bytes]]:
         more = f"\n--B\nContent-Type: message/rfc822\n\nMIME-Version: 1.0\n{forwarded}\n"
         yield ".eml", f"forwarded {kind}", mail("text/plain", BODY, more)
     for kind in ("Text", "FreeText", "Highlight", "Popup", "Widget", "Link", "Square", "Own"):
-        yield ".pdf", kind, pdf(lines(BODY), notes=note(kind, "V" if kind == "Widget" else "Contents"))
+        yield ".pdf", kind, pdf(lines(BODY), page=note(kind, "V" if kind == "Widget" else "Contents"))
 
 
 @pytest.mark.parametrize("kind", [".html", ".docx", ".odt", ".epub", ".rtf", ".pdf", ".eml"])

@@ -6,28 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 from dgmark_documents.pdf import damaged_streams
-from support.office_documents import pdf_of
+from support.office_documents import pdf, stream
 from support.unread_documents import BODY, TEXT, outcome, read
 
 DECOYS = (BODY * 4).split()[:1000]
 FONTS = "/Font<</F 3 0 R>>"
-
-
-def stream(content: str, fields: str = "") -> str:
-    return f"<<{fields}/Length {len(content)}>>stream\n{content}\nendstream"
-
-
-def pdf(content: str, *objects: str, page: str = "", resources: str = "", fonts: str = "", catalog: str = "") -> bytes:
-    """A PDF of one page of 600 by 800 points; `objects` have the numbers from 6 on."""
-    return pdf_of(
-        f"<</Type/Catalog/Pages 2 0 R{catalog}>>",
-        "<</Type/Pages/Kids[4 0 R]/Count 1>>",
-        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>",
-        "<</Type/Page/Parent 2 0 R/MediaBox[0 0 600 800]/Contents 5 0 R"
-        f"/Resources<</Font<</F 3 0 R{fonts}>>{resources}>>{page}>>",
-        stream(content),
-        *objects,
-    )
 
 
 def drawn(text: str, top: int = 780, size: float = 9, piece: int = 0) -> str:
@@ -71,7 +54,7 @@ ANNOTATIONS = (
 
 def annotation(kind: str, inner: str, *objects: str, catalog: str = "") -> bytes:
     one = f"<</Type/Annot/Subtype/{kind}/Rect[0 0 600 300]/F 4{inner}>>"
-    return pdf(drawn(BODY), one, *objects, page="/Annots[6 0 R]", catalog=catalog)
+    return pdf(drawn(BODY), objects=[one, *objects], page="/Annots[6 0 R]", catalog=catalog)
 
 
 def read_constructs() -> Iterator[tuple[str, bytes]]:
@@ -92,23 +75,24 @@ def read_constructs() -> Iterator[tuple[str, bytes]]:
     figure = f"<</Type/StructElem/S/Figure/P 6 0 R/Pg 4 0 R/K 0/Alt({TEXT})>>"
     tree = "<</Type/StructTreeRoot/K 7 0 R/ParentTree<</Nums[0[7 0 R]]>>>>"
     marks, number = "/StructTreeRoot 6 0 R/MarkInfo<</Marked true>>", "/StructParents 0"
-    yield "alternative text of a figure", pdf(drawn(BODY), tree, figure, catalog=marks, page=number)
+    yield "alternative text of a figure", pdf(drawn(BODY), objects=[tree, figure], catalog=marks, page=number)
     acro = "/AcroForm<</Fields[7 0 R]>>"
     parent = f"<</FT/Tx/T(a)/Kids[6 0 R]/V({TEXT})>>"
     yield "value in the field above", annotation("Widget", "/Parent 7 0 R", parent, catalog=acro)
     packet = f"<xdp><template><draw><text>{TEXT}</text></draw></template></xdp>"
-    yield "XFA", pdf(drawn(BODY), stream(packet), catalog="/AcroForm<</Fields[]/XFA 6 0 R>>")
+    yield "XFA", pdf(drawn(BODY), objects=[stream(packet)], catalog="/AcroForm<</Fields[]/XFA 6 0 R>>")
     parts = [stream(part) for part in ("<xdp>", f"<template>{TEXT}</template>", "</xdp>")]
     catalog = "/AcroForm<</Fields[]/XFA[(a)6 0 R(template)7 0 R(b)8 0 R]>>"
-    yield "XFA in packets", pdf(drawn(BODY), *parts, catalog=catalog)
+    yield "XFA in packets", pdf(drawn(BODY), objects=parts, catalog=catalog)
     titles = [TEXT[at : at + 90] for at in range(0, len(TEXT), 90)]
     outline = [
         f"<</Title({title})/Parent 6 0 R{f'/Next {8 + n} 0 R' if n + 1 < len(titles) else ''}>>"
         for n, title in enumerate(titles)
     ]
     root = f"<</First 7 0 R/Last {6 + len(titles)} 0 R/Count {len(titles)}>>"
-    yield "outline", pdf(drawn(BODY), root, *outline, catalog="/Outlines 6 0 R")
-    yield "form", pdf(f"{drawn(BODY)} /X Do", form(drawn(TEXT, 290)), resources="/XObject<</X 6 0 R>>")
+    yield "outline", pdf(drawn(BODY), objects=[root, *outline], catalog="/Outlines 6 0 R")
+    inner = form(drawn(TEXT, 290))
+    yield "form", pdf(f"{drawn(BODY)} /X Do", objects=[inner], resources="/XObject<</X 6 0 R>>")
     yield "invisible decoys", pdf(mixed_with("3 Tr", "0 Tr"))
 
 
@@ -132,8 +116,8 @@ def noted_constructs() -> Iterator[tuple[str, bytes]]:
     yield "drawing of a pop-up", popup
     layer = "/Properties<</L 6 0 R>>"
     off = "/OCProperties<</OCGs[6 0 R]/D<</OFF[6 0 R]>>>>"
-    group = "<</Type/OCG/Name(x)>>"
-    yield "decoys in a layer that is off", pdf(mixed_with("/OC /L BDC", "EMC"), group, resources=layer, catalog=off)
+    group, decoys = ["<</Type/OCG/Name(x)>>"], mixed_with("/OC /L BDC", "EMC")
+    yield "decoys in a layer that is off", pdf(decoys, objects=group, resources=layer, catalog=off)
     shuffled = words(TEXT)
     random.Random(1).shuffle(shuffled)
     yield "words in any order", pdf(placed(shuffled))

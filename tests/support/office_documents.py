@@ -41,6 +41,7 @@ def word(inner: str, parts: dict[str, tuple[str, str]] | None = None) -> bytes:
     Args:
         inner: the content of its body.
         parts: further parts: the kind of the relation to them, which is its id too, and their content, by their names.
+            Those of XML have a root that declares the prefixes.
     """
     more = parts or {}
     properties = {name: part for name, part in more.items() if part[0].endswith("-properties")}
@@ -51,7 +52,7 @@ def word(inner: str, parts: dict[str, tuple[str, str]] | None = None) -> bytes:
             "_rels/.rels": _relations({**main, **properties}),
             "word/_rels/d.xml.rels": _relations({name: part for name, part in more.items() if name not in properties}),
             "word/d.xml": main["word/d.xml"][1],
-            **{name: root(content) for name, (_, content) in more.items()},
+            **{name: root(content) if name.endswith(".xml") else content for name, (_, content) in more.items()},
         }
     )
 
@@ -82,9 +83,34 @@ def epub(items: str, spine: str, parts: dict[str, str], about: str = "") -> byte
     return packed({**main, "o/p.opf": package, **{f"o/{name}": part for name, part in parts.items()}})
 
 
-def pdf_of(*objects: str) -> bytes:
-    """A PDF of these objects, numbered from 1; the first is its catalogue."""
-    body = "".join(f"{number} 0 obj\n{one}\nendobj\n" for number, one in enumerate(objects, 1))
+def stream(content: str, fields: str = "") -> str:
+    """A stream of a PDF, with these fields."""
+    return f"<<{fields}/Length {len(content)}>>stream\n{content}\nendstream"
+
+
+def pdf(*pages: str, objects: Iterable[str] = (), page: str = "", resources: str = "", catalog: str = "") -> bytes:
+    """A PDF of pages of 600 by 800 points, whose font is F.
+
+    Args:
+        pages: the operators that draw each.
+        objects: further objects; behind one page they have the numbers from 6 on.
+        page: further fields of each page.
+        resources: further resources of each page.
+        catalog: further fields of the catalogue.
+    """
+    numbers = range(4, 4 + 2 * len(pages), 2)
+    about = f"/MediaBox[0 0 600 800]/Resources<</Font<</F 3 0 R>>{resources}>>{page}"
+    drawn: list[str] = []
+    for number, shown in zip(numbers, pages, strict=True):
+        drawn += [f"<</Type/Page/Parent 2 0 R/Contents {number + 1} 0 R{about}>>", stream(shown)]
+    numbered = [
+        f"<</Type/Catalog/Pages 2 0 R{catalog}>>",
+        f"<</Type/Pages/Kids[{' '.join(f'{n} 0 R' for n in numbers)}]/Count {len(pages)}>>",
+        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>",
+        *drawn,
+        *objects,
+    ]
+    body = "".join(f"{number} 0 obj\n{one}\nendobj\n" for number, one in enumerate(numbered, 1))
     return f"%PDF-1.7\n{body}trailer<</Root 1 0 R>>\n%%EOF".encode("latin-1")
 
 

@@ -16,7 +16,7 @@ from dgmark_documents.text_builder import TextBuilder
 
 _PAGE_AREA = 595.0 * 842  # of a page of A4, in square points
 _SHOWN = 10  # notes that an error lists
-_HIDDEN = "hidden text"
+HIDDEN = "hidden text"
 _PLURAL = re.compile(r"s\b")
 _DATA = re.compile(r"[a-z]+://\S+|[!-~]{60,}")  # addresses and encoded data
 _NO_LETTERS, _NO_ASCII_LETTERS = re.compile(r"[\W\d_]+"), re.compile("[^A-Za-z]+")
@@ -126,7 +126,7 @@ class Account:
     @property
     def hidden(self) -> TextBuilder:
         """The builder of the texts that the format hides."""
-        builder = self._builders.setdefault((_HIDDEN, ""), TextBuilder())
+        builder = self._builders.setdefault((HIDDEN, ""), TextBuilder())
         builder.room()
         return builder
 
@@ -151,9 +151,9 @@ class Account:
         """
         for (place, _), builder in self._builders.items():
             self.add_beside(place, builder.text)
-        hidden = "".join(piece.text for piece in self._beside if piece.place == _HIDDEN)
+        hidden = "".join(piece.text for piece in self._beside if piece.place == HIDDEN)
         if letters_in(hidden) > letters_in(body):  # in which a mark of the body could be lost
-            self.add_not_shown(_HIDDEN, hidden)
+            self.add_not_shown(HIDDEN, hidden)
         beside = self._read_beside(body)
         text = "\n\n".join(part for part in (body, *(piece.text for piece in beside)) if part.strip())
         whole = {_letters(piece.text) for piece in self._beside}

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from lxml import etree
+
 from dgmark_documents.account import Account, Piece
 from dgmark_documents.elements import local
 from dgmark_documents.office_parts import OfficeParts
@@ -39,12 +41,11 @@ def hold_beside_cells(account: Account, archive: ZipArchive, is_known: Callable[
         archive: the workbook.
         is_known: whether a text is that of a cell which is read, or left out on purpose.
     """
-    from lxml import etree
-
     parts = OfficeParts(archive)
     shown = [*parts.shown()]
     kinds = {link.part: link.kind for part in shown for link in parts.links(part).values()}
-    formats = _NUMBER_FORMAT.findall(_decoded(parts.content(parts.named("styles") or "") or b""))
+    styles = parts.named("styles")
+    formats = _NUMBER_FORMAT.findall(_decoded(archive.read(styles))) if styles else []
     held = [Piece("number formats", _literals(value[1:-1])) for value in formats]
     for part in shown:
         source = _decoded(archive.read(part))

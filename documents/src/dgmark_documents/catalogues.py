@@ -1,6 +1,6 @@
 """Catalogues of messages (.po, .pot) to text: the translations, or the messages where there are none."""
 
-from typing import Any
+import polib
 
 from dgmark_documents.account import Account
 from dgmark_documents.charsets import decode
@@ -15,8 +15,6 @@ def read_catalogue(content: bytes) -> Reading:
     Raises:
         Refusal: it is no catalogue.
     """
-    import polib
-
     text, how = decode(content)
     account, body = Account(), list[str]()
     try:
@@ -26,7 +24,8 @@ def read_catalogue(content: bytes) -> Reading:
     if "msgid" not in text:
         raise Refusal("is no catalogue of messages: it has no msgid. If it is plain text, name it .txt")
     for entry in catalogue:
-        messages, translations = _texts_of(entry)
+        messages = [one for one in (entry.msgid, entry.msgid_plural) if one]
+        translations = [one for one in (entry.msgstr, *entry.msgstr_plural.values()) if one]
         if entry.obsolete:
             account.put("obsolete entries", "\n".join((*messages, *translations)))
             continue
@@ -35,9 +34,3 @@ def read_catalogue(content: bytes) -> Reading:
         account.put("comments", "\n".join(filter(None, (entry.tcomment, entry.comment))))
     account.put("headers", "\n".join((catalogue.header, *catalogue.metadata.values())))
     return account.reading("\n".join(body), how=tuple(how))
-
-
-def _texts_of(entry: Any) -> tuple[list[str], list[str]]:
-    """The messages of an entry, and their translations."""
-    messages = [one for one in (entry.msgid, entry.msgid_plural) if one]
-    return messages, [one for one in (entry.msgstr, *entry.msgstr_plural.values()) if one]

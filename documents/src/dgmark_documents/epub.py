@@ -2,7 +2,7 @@
 
 import posixpath
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from dgmark_documents.account import Account, Piece
@@ -28,107 +28,104 @@ class _Item(NamedTuple):
     properties: str
 
 
-class _Package(NamedTuple):
-    """What the package file says: its name, its root, the parts of the book by id, and the ids of the chapters."""
-
-    name: str
-    root: Any
-    items: dict[str, _Item]
-    spine: list[str]
-
-
 def read_epub(archive: ZipArchive, limits: Limits) -> Reading:
     """Read the chapters of an EPUB in the order of its spine.
 
     Raises:
         Refusal: the book is damaged, protected, has too many chapters, or most of it is not read.
     """
-    package = _package(archive)
-    chapters = list(dict.fromkeys(package.items[one] for one in package.spine))
-    if len(chapters) > limits.pages:
-        raise Refusal(f"has {len(chapters)} chapters; the limit is {limits.pages}")
+    book = _Book(archive)
+    if len(book.chapters) > limits.pages:
+        raise Refusal(f"has {len(book.chapters)} chapters; the limit is {limits.pages}")
     if _ENCRYPTION in archive.names:
-        encrypted = {
-            unquote(one.get("URI") or "") for one in archive.xml(_ENCRYPTION).iterfind(".//{*}CipherReference")
-        }
-        if encrypted & {one.name for one in chapters}:
+        references = archive.xml(_ENCRYPTION).iterfind(".//{*}CipherReference")
+        if {unquote(one.get("URI") or "") for one in references} & {one.name for one in book.chapters}:
             raise Refusal("is protected against reading (DRM): its chapters are encrypted")
-    builder, account = TextBuilder(), Account()
-    for chapter in chapters:
+    builder, account = TextBuilder(), book.account
+    for chapter in book.chapters:
         builder.block(2)
-        _add_chapter(builder, archive, chapter, account)
-    for item in package.items.values():
-        _add_contents(archive, item, chapters, account)
-    about = [one.text or "" for name in _ABOUT for one in package.root.iterfind(f".//{{*}}metadata//{{*}}{name}")]
+        book.add_chapter(builder, chapter)
+    for item in book.items.values():
+        book.add_contents(item)
+    about = [one.text or "" for name in _ABOUT for one in book.root.iterfind(f".//{{*}}metadata//{{*}}{name}")]
     account.add_beside("titles", join_labels(about))
-    pieces = [*_pieces(archive, package)]
+    pieces = [*book.pieces()]
     attributes = {(one.text, one.group): one for one in pieces if one.place.rpartition(", ")[2].startswith("attribute")}
     account.held += [one for one in pieces if attributes.get((one.text, one.group), one) is one]  # chapters share some
-    return account.reading(builder.text, pages=len(chapters))
+    return account.reading(builder.text, pages=len(book.chapters))
 
 
-def _add_chapter(builder: TextBuilder, archive: ZipArchive, chapter: _Item, account: Account) -> None:
-    if is_page(chapter.kind):
-        _add_page(builder, archive, chapter, account)
-    elif chapter.kind.startswith("text/"):
-        builder.add(decode_page(archive.read(chapter.name))[0], exact=True)
-    else:
-        account.add("chapters of pictures", weight=PAGE_CHARS)
+class _Book:
+    """A book while it is read.
 
+    Attributes:
+        account: what it holds beside the chapters.
+        root: the root of the package file, which says what the book consists of.
+        items: the parts of the book by id.
+        chapters: those that are chapters, in order, each once.
+    """
 
-def _add_page(builder: TextBuilder, archive: ZipArchive, item: _Item, account: Account) -> None:
-    def opened(address: str) -> str | None:
-        name = _place(posixpath.dirname(item.name), address)
-        return decode_page(archive.read(name))[0] if name in archive.names else None
+    def __init__(self, archive: ZipArchive) -> None:
+        self._archive, self.account = archive, Account()
+        name = next((one.get("full-path") for one in archive.xml(_CONTAINER).iterfind(".//{*}rootfile")), None)
+        if not name:
+            raise Refusal("is damaged: it does not say where its contents stand")
+        self._name, self.root = name, archive.xml(name)
+        folder = posixpath.dirname(name)
+        self.items = {
+            one.get("id") or "": _Item(
+                _place(folder, one.get("href") or ""), one.get("media-type") or "", one.get("properties") or ""
+            )
+            for one in self.root.iterfind(".//{*}manifest/{*}item")
+        }
+        spine = (one.get("idref") or "" for one in self.root.iterfind(".//{*}spine/{*}itemref"))
+        self.chapters = list(dict.fromkeys(self.items[one] for one in spine if one in self.items))
+        if not self.chapters:
+            raise Refusal("holds no chapter")
 
-    add_html(builder, decode_page(archive.read(item.name))[0], account, open_file=opened)
+    def add_chapter(self, builder: TextBuilder, chapter: _Item) -> None:
+        """Add the text of a chapter."""
+        if is_page(chapter.kind):
+            self._add_page(builder, chapter)
+        elif chapter.kind.startswith("text/"):
+            builder.add(self._text(chapter.name), exact=True)
+        else:
+            self.account.add("chapters of pictures", weight=PAGE_CHARS)
 
+    def add_contents(self, item: _Item) -> None:
+        """Read a table of contents that is no chapter behind the chapters."""
+        if item in self.chapters or item.name not in self._archive.names:
+            return
+        if item.kind == _CONTENTS:
+            labels = self._archive.xml(item.name).iterfind(".//{*}text")
+            self.account.add_beside("table of contents", join_labels(["".join(one.itertext()) for one in labels]))
+        elif "nav" in item.properties.split() and is_page(item.kind):
+            builder = TextBuilder()
+            self._add_page(builder, item)
+            self.account.add_beside("table of contents", builder.text)
 
-def _add_contents(archive: ZipArchive, item: _Item, chapters: list[_Item], account: Account) -> None:
-    """Read a table of contents that is no chapter behind the chapters."""
-    if item in chapters or item.name not in archive.names:
-        return
-    if item.kind == _CONTENTS:
-        labels = archive.xml(item.name).iterfind(".//{*}text")
-        account.add_beside("table of contents", join_labels(["".join(one.itertext()) for one in labels]))
-    elif "nav" in item.properties.split() and is_page(item.kind):
-        builder = TextBuilder()
-        _add_page(builder, archive, item, account)
-        account.add_beside("table of contents", builder.text)
+    def _add_page(self, builder: TextBuilder, item: _Item) -> None:
+        def opened(address: str) -> str | None:
+            name = _place(posixpath.dirname(item.name), address)
+            return self._text(name) if name in self._archive.names else None
 
+        add_html(builder, self._text(item.name), self.account, open_file=opened)
 
-def _pieces(archive: ZipArchive, package: _Package) -> Iterator[Piece]:
-    """The texts of every part of the book but for those that say how it is packed."""
-    kinds = {item.name: item.kind for item in package.items.values()}
-    for name in sorted(archive.names - {_CONTAINER, _ENCRYPTION}):
-        content = archive.read(name)
-        if name == package.name or kinds.get(name) == _CONTENTS:
-            # what the package says of the book is dates and numbers beside what is read
-            yield from (one._replace(group="labels") for one in xml_pieces(archive.xml(name), name))
-        elif is_markup(content):
-            yield from page_pieces(decode_page(content)[0], name)
-        elif kinds.get(name, "").startswith("text/") and kinds[name] not in ("text/css", "text/javascript"):
-            yield Piece(name, decode_page(content)[0])
+    def _text(self, name: str) -> str:
+        return decode_page(self._archive.read(name))[0]
 
-
-def _package(archive: ZipArchive) -> _Package:
-    container = archive.xml(_CONTAINER)
-    name = next((one.get("full-path") for one in container.iterfind(".//{*}rootfile")), None)
-    if not name:
-        raise Refusal("is damaged: it does not say where its contents stand")
-    root = archive.xml(name)
-    folder = posixpath.dirname(name)
-    items = {
-        one.get("id") or "": _Item(
-            _place(folder, one.get("href") or ""), one.get("media-type") or "", one.get("properties") or ""
-        )
-        for one in root.iterfind(".//{*}manifest/{*}item")
-    }
-    spine = [one.get("idref") or "" for one in root.iterfind(".//{*}spine/{*}itemref")]
-    chapters = [one for one in spine if one in items]
-    if not chapters:
-        raise Refusal("holds no chapter")
-    return _Package(name, root, items, chapters)
+    def pieces(self) -> Iterator[Piece]:
+        """The texts of every part of the book but for those that say how it is packed."""
+        kinds = {item.name: item.kind for item in self.items.values()}
+        for name in sorted(self._archive.names - {_CONTAINER, _ENCRYPTION}):
+            content = self._archive.read(name)
+            if name == self._name or kinds.get(name) == _CONTENTS:
+                # what the package says of the book is dates and numbers beside what is read
+                yield from (one._replace(group="labels") for one in xml_pieces(self._archive.xml(name), name))
+            elif is_markup(content):
+                yield from page_pieces(decode_page(content)[0], name)
+            elif kinds.get(name, "").startswith("text/") and kinds[name] not in ("text/css", "text/javascript"):
+                yield Piece(name, decode_page(content)[0])
 
 
 def _place(folder: str, address: str) -> str:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from lxml import etree
+
 from dgmark_documents.account import Account, Piece
 from dgmark_documents.charsets import decode_page
 from dgmark_documents.look import Look, put
@@ -127,8 +129,6 @@ def add_html(builder: TextBuilder, page: str, account: Account, *, open_file: Op
 
 def _roots(page: str) -> list[Any]:
     """The roots of a page: what stands behind its end has one of its own."""
-    from lxml import etree
-
     parser = etree.HTMLParser(encoding="utf-8", huge_tree=True, no_network=True)
     root = etree.fromstring(page.encode("utf-8", "replace"), parser) if page.strip() else None
     fatal = [entry for entry in parser.error_log if entry.type_name == "ERR_RESOURCE_LIMIT"]
@@ -162,20 +162,14 @@ class _Here(NamedTuple):
     """What holds within an element.
 
     Attributes:
-        look: how its text is shown, as far as it is not hidden.
-        invisible: whether styles hide its text but not its place.
+        look: how its text is shown; it is hidden where styles hide the text but not its place.
         exact: whether white space is kept.
         row: whether its children stand beside each other.
     """
 
     look: Look = Look(size=12.0, colour="000000")
-    invisible: bool = False
     exact: bool = False
     row: bool = False
-
-    def own(self) -> Look:
-        """The look of its text."""
-        return self.look._replace(hidden=True) if self.invisible else self.look
 
 
 class _Page:
@@ -214,8 +208,6 @@ class _Page:
             self._labels.setdefault(place, []).append(text)
 
     def _walk(self, top: Any, builder: TextBuilder, around: _Here, *, beside: bool = False) -> None:
-        from lxml import etree
-
         events = etree.iterwalk(top, events=("start", "end", "comment", "pi"))
         skipped = None
         stack = [around]
@@ -229,12 +221,13 @@ class _Page:
                     continue
                 self._separate(element, values, stack[-1], builder)
                 stack.append(here)
-                self._begin(element, builder, here)
+                if element.tag == "br":
+                    builder.end_line()
+                self._add(builder, element.text, here)
                 continue
             if event == "end" and element is not skipped:
-                values = declared(_style(element))
-                here = stack.pop()
-                self._separate(element, values, stack[-1], builder)
+                stack.pop()
+                self._separate(element, declared(_style(element)), stack[-1], builder)
             if event == "end":
                 skipped = None
             elif event == "comment" and (element.text or "").startswith(_DATA):
@@ -243,12 +236,7 @@ class _Page:
                 self._add(builder, element.tail, stack[-1])
 
     def _add(self, builder: TextBuilder, text: str | None, here: _Here) -> None:
-        put(builder, self._account, text, here.own(), exact=here.exact)
-
-    def _begin(self, element: Any, builder: TextBuilder, here: _Here) -> None:
-        if element.tag == "br":
-            builder.end_line()
-        self._add(builder, element.text, here)
+        put(builder, self._account, text, here.look, exact=here.exact)
 
     def _separate(self, element: Any, values: Declared, around: _Here, builder: TextBuilder) -> None:
         """Put what stands between an element and its neighbours."""
@@ -344,9 +332,9 @@ def _within(element: Any, values: Declared, above: _Here) -> _Here:
     if not values:
         return above._replace(look=hints, exact=exact, row=False)
     space, visibility = word(values, "white-space"), word(values, "visibility")
+    hidden = hints.hidden if visibility not in ("hidden", "collapse", "visible") else visibility != "visible"
     return _Here(
-        look=look_of(values, hints),
-        invisible=above.invisible if visibility not in ("hidden", "collapse", "visible") else visibility != "visible",
+        look=look_of(values, hints)._replace(hidden=hidden),
         exact=space.startswith(("pre", "break-spaces")) and space != "pre-line" if space else exact,
         row=word(values, "display") in _ROWS,
     )

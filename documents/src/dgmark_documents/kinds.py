@@ -76,11 +76,8 @@ MARKUP = (Kind.MARKDOWN, Kind.TEX, Kind.RST, Kind.ORG, Kind.ASCIIDOC, Kind.WIKI,
 AS_THEY_STAND = (Kind.TEXT, *MARKUP)
 HEAD = 2**16  # bytes that recognition needs; the header of an e-mail may be long
 
-# kinds whose files are texts that may begin with anything; their readers refuse what they cannot read
-_NAMED_TEXTS = {
-    Kind.HTML, Kind.CSV, Kind.MAIL, Kind.NOTEBOOK, Kind.SUBTITLES, Kind.XML, Kind.SVG, Kind.JSON, Kind.CATALOGUE,
-    *AS_THEY_STAND,
-}  # fmt: skip
+# the other kinds are texts that may begin with anything; their readers refuse what they cannot read
+_SIGNED = (Kind.PDF, Kind.RTF, Kind.DOCX, Kind.PPTX, Kind.ODT, Kind.EPUB, Kind.XLSX)
 _BEGINNINGS = {
     Kind.HTML: re.compile(rb"<!doctype html|<html", re.IGNORECASE),
     Kind.SVG: re.compile(rb"(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*|<!DOCTYPE svg[^>]*>\s*)*<svg\b", re.DOTALL),
@@ -141,7 +138,8 @@ def _kind_of_text(name: str, head: bytes) -> Kind:
     many endings.
     """
     named = _named(name)
-    if named in _NAMED_TEXTS or (named is Kind.ODT and b"<office:document" in head):  # in one piece (.fodt)
+    in_one_piece = named is Kind.ODT and b"<office:document" in head  # .fodt
+    if named is not None and (named not in _SIGNED or in_one_piece):
         return named
     suffix = PurePath(name).suffix.lower()
     begins = begins_as(head)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dgmark_documents.account import Account
+from dgmark_documents.account import HIDDEN, Account
 from dgmark_documents.text_builder import TextBuilder
 
 TINY = 3.0  # points: letters of at most this size cannot be read
@@ -16,7 +16,6 @@ FAR, LONGEST = 360.0, 20 * 72.0  # points to the left or above, and to the right
 CLEAR = 0.1  # the opacity up to which a text cannot be seen
 _NEAR = 16  # two colours that differ by less in each part, of 255, look the same
 _SIGN_FONT = re.compile("(symbol|webdings|wingdings( [23])?|zapf ?dingbats|marlett|mt extra)", re.IGNORECASE)
-HIDDEN = "hidden text"
 
 
 class Look(NamedTuple):

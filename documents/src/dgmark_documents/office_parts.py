@@ -7,6 +7,8 @@ import posixpath
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from lxml import etree
+
 from dgmark_documents.elements import attribute
 from dgmark_documents.reading import Refusal
 from dgmark_documents.zip_archive import ZipArchive
@@ -38,6 +40,7 @@ class OfficeParts:
     """The parts of a Word document, a workbook or a presentation.
 
     Attributes:
+        archive: the document as an archive.
         main: the part that holds the body, or names the sheets or slides.
 
     Raises:
@@ -45,9 +48,8 @@ class OfficeParts:
     """
 
     def __init__(self, archive: ZipArchive) -> None:
-        self._archive = archive
+        self.archive = archive
         self._links: dict[str, dict[str, Link]] = {}
-        self._trees: dict[str, Any] = {}
         main = self.named("officeDocument", "")
         if main is None:
             raise Refusal("is damaged: it does not say where its text stands")
@@ -58,7 +60,7 @@ class OfficeParts:
         if part not in self._links:
             folder, name = posixpath.split(part)
             names = posixpath.join(folder, "_rels", f"{name}.rels")
-            found = self._archive.xml(names).iterfind("{*}Relationship") if names in self._archive.names else ()
+            found = self.archive.xml(names).iterfind("{*}Relationship") if names in self.archive.names else ()
             self._links[part] = {
                 link.get("Id", ""): Link(
                     link.get("Type", "").rsplit("/", 1)[-1],
@@ -72,27 +74,18 @@ class OfficeParts:
     def named(self, kind: str, part: str | None = None) -> str | None:
         """The first part that the main part (or `part`) names by this kind of relation."""
         links = self.links(self.main if part is None else part).values()
-        return next((link.part for link in links if link.kind == kind and link.part in self._archive.names), None)
+        return next((link.part for link in links if link.kind == kind and link.part in self.archive.names), None)
 
     def tree(self, part: str | None) -> Any:
         """The root of a part, the same each time; an empty element if there is no such part."""
-        from lxml import etree
-
-        name = part or ""
-        if name not in self._trees:
-            self._trees[name] = self._archive.xml(name) if name in self._archive.names else etree.Element("none")
-        return self._trees[name]
-
-    def content(self, part: str) -> bytes | None:
-        """The bytes of a part; None if there is no such part."""
-        return self._archive.read(part) if part in self._archive.names else None
+        return self.archive.xml(part) if part in self.archive.names else etree.Element("none")
 
     def shown(self) -> Iterator[str]:
         """The names of all parts but for those that are reached only as settings or from them."""
         shown = self._reached({""}, frozenset())
         settings = {link.part for part in {"", *shown} for link in self.links(part).values() if link.kind in _SETTINGS}
         unseen = {*settings, *self._reached(settings, shown)} - shown
-        return (name for name in sorted(self._archive.names) if name not in unseen and not name.endswith(".rels"))
+        return (name for name in sorted(self.archive.names) if name not in unseen and not name.endswith(".rels"))
 
     def _reached(self, start: set[str], known: frozenset[str]) -> frozenset[str]:
         """The parts that these lead to by relations that are no settings."""

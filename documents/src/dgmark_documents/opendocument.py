@@ -14,11 +14,11 @@ from dgmark_documents.account import Account
 from dgmark_documents.elements import attribute, local, points, texts
 from dgmark_documents.look import Look, is_off_page, put
 from dgmark_documents.opendocument_styles import OpenDocumentStyles, Properties, list_labels, look_of, over
-from dgmark_documents.reading import Limits, Reading, Refusal
+from dgmark_documents.reading import LOCKED, Limits, Reading, Refusal
 from dgmark_documents.story import Story, said_in
 from dgmark_documents.text_builder import TextBuilder
 from dgmark_documents.xml_pieces import xml_pieces
-from dgmark_documents.zip_archive import LOCKED, ZipArchive, is_markup
+from dgmark_documents.zip_archive import ZipArchive, is_markup
 
 # the parts of the format that hold no text of the document
 _SETTINGS = ("META-INF/", "Configurations2/", "Thumbnails/", "Basic/", "Dialogs/")
@@ -70,16 +70,9 @@ class _OpenDocument:
     def __init__(self, archive: ZipArchive) -> None:
         self.archive = archive
         self.account = Account()
-        self._trees: dict[str, Any] = {}
-        self._content = self.tree("content.xml")
+        self._content = archive.xml("content.xml")
         # a document in one piece has its styles beside its text
-        self._styles = self.tree("styles.xml") if "styles.xml" in archive.names else self._content
-
-    def tree(self, part: str) -> Any:
-        """The root of a part, the same each time."""
-        if part not in self._trees:
-            self._trees[part] = self.archive.xml(part)
-        return self._trees[part]
+        self._styles = archive.xml("styles.xml") if "styles.xml" in archive.names else self._content
 
     def read_body(self, builder: TextBuilder) -> None:
         """Read the body."""
@@ -87,7 +80,7 @@ class _OpenDocument:
         if body is None:
             raise Refusal("is damaged: it has no body of text")
         own = self._content.iterfind("{*}automatic-styles")
-        _Story(self, OpenDocumentStyles([*self._styles.iterfind("{*}styles"), *own]), builder, {}).add(body)
+        _Story(self, OpenDocumentStyles([*self._styles.iterfind("{*}styles"), *own]), builder).add(body)
         labels = dict.fromkeys(label for tree in (self._styles, self._content) for label in list_labels(tree))
         self.account.put("numbers of lists", " ".join(labels))
         for one in (*self._content.iter("{*}fill-image"), *self._styles.iter("{*}fill-image", "{*}background-image")):
@@ -104,7 +97,7 @@ class _OpenDocument:
         for end in (one for page in self._styles.iterfind("{*}master-styles/{*}master-page") for one in page):
             place = "headers" if local(end).startswith("header") else "footers"
             if local(end).startswith(("header", "footer")) and attribute(end, "display") != "false":
-                _Story(self, styles, self.account.at(place), {}).add(end)
+                _Story(self, styles, self.account.at(place)).add(end)
 
     def count_held(self) -> None:
         """Tell the account all that the document holds."""
@@ -112,7 +105,7 @@ class _OpenDocument:
             if part.startswith(_SETTINGS) or posixpath.basename(part) in _SETTINGS_NAMES or part.endswith(".rdf"):
                 continue
             if is_markup(self.archive.read(part)):
-                self.account.held += xml_pieces(self.tree(part), part, passed=_PASSED)
+                self.account.held += xml_pieces(self.archive.xml(part), part, passed=_PASSED)
 
 
 class _Story(Story):
@@ -120,14 +113,12 @@ class _Story(Story):
 
     said = said_in({"fields": "user-field-decl@string-value", "choices of lists": "label@value"})
 
-    def __init__(
-        self, document: _OpenDocument, styles: OpenDocumentStyles, builder: TextBuilder, properties: Properties
-    ) -> None:
+    def __init__(self, document: _OpenDocument, styles: OpenDocumentStyles, builder: TextBuilder) -> None:
         self.account = document.account
         self._document = document
         self._styles = styles
         self._builder = builder
-        self.state = properties, Look()
+        self.state = {}, Look()
 
     @property
     def _properties(self) -> Properties:
@@ -191,7 +182,7 @@ class _Story(Story):
         part = f"{posixpath.normpath(unquote(attribute(element, 'href') or '.'))}/content.xml"
         if not len(element) and part not in self._document.archive.names:
             return False
-        tree = element if len(element) else self._document.tree(part)
+        tree = element if len(element) else self._document.archive.xml(part)
         for text in (one for top in tree.iter("*") for one in (top.text, top.tail) if local(top) != "annotation"):
             self.account.put("formulas and charts", text)
         return True
@@ -202,7 +193,7 @@ class _Story(Story):
 
     def _add_text_box(self, element: Any) -> bool:
         self._set(size=None)
-        story = _Story(self._document, self._styles, self.account.at("text boxes"), {})
+        story = _Story(self._document, self._styles, self.account.at("text boxes"))
         story.state = self.state
         story.add(element)
         return True
@@ -219,7 +210,7 @@ class _Story(Story):
 
     def _add_apart(self, place: str, tops: Iterable[Any]) -> bool:
         for top in tops:
-            _Story(self._document, self._styles, self.account.at(place), {}).add(top)
+            _Story(self._document, self._styles, self.account.at(place)).add(top)
         return True
 
     def _add_description(self, element: Any) -> bool:

@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+import tinycss2
+from tinycss2.color3 import RGBA, parse_color
+
 from dgmark_documents.look import Look, is_off_page
 
 Open = Callable[[str], str | None]  # the text of a file beside the page, by its address; None if it is not at hand
@@ -110,8 +113,6 @@ class Styles:
 @lru_cache(maxsize=64)
 def _rules_of(text: str) -> tuple[list[str], list[tuple[str, str]]]:
     """The rules of a sheet as far as they are read here, and the addresses and media of imported ones."""
-    import tinycss2
-
     rules, imports = list[str](), list[tuple[str, str]]()
     waiting = [iter(tinycss2.parse_stylesheet(text[:_LONGEST], skip_comments=True, skip_whitespace=True))]
     while waiting:
@@ -137,8 +138,6 @@ def _rules_of(text: str) -> tuple[list[str], list[tuple[str, str]]]:
 @lru_cache(maxsize=64)
 def _texts_of(text: str) -> tuple[list[str], int]:
     """The strings that a sheet shows wherever it does, and the number of texts that it takes from elsewhere."""
-    import tinycss2
-
     texts, unknown = list[str](), 0
     name = before = ""  # of the property, and the name that may be one
     waiting = tinycss2.parse_component_value_list(text[:_LONGEST])[::-1]
@@ -168,8 +167,6 @@ def _applies(media: str) -> bool:
 @lru_cache(maxsize=20_000)
 def declared(style: str) -> Declared:
     """What a style attribute declares."""
-    import tinycss2
-
     found = tinycss2.parse_blocks_contents(style, skip_comments=True, skip_whitespace=True)
     kept = sorted((one for one in found if one.type == "declaration"), key=lambda one: bool(one.important))
     return {_PREFIX.sub("", one.lower_name): one.value for one in kept}
@@ -216,8 +213,6 @@ def length(values: Declared, name: str, size: float) -> float | None:
 
 def colour_of(stated: str | None) -> str | None:
     """The colour that an attribute states; None if it states none."""
-    import tinycss2
-
     return _colour(tinycss2.parse_component_value_list(stated or ""))[0]
 
 
@@ -257,8 +252,6 @@ def _number(tokens: list[Any]) -> float:
 
 def _colour(tokens: list[Any]) -> tuple[str | None, float]:
     """The first colour that a value states, and its opacity; None if it states none."""
-    from tinycss2.color3 import RGBA, parse_color
-
     for token in tokens:
         colour = parse_color(token)
         if isinstance(colour, RGBA):

@@ -9,34 +9,31 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import replace
+from pkgutil import resolve_name
 from typing import Any, BinaryIO, NoReturn
 
-from dgmark_documents.catalogues import read_catalogue
 from dgmark_documents.charsets import check_legible, unify_line_ends
-from dgmark_documents.epub import read_epub
-from dgmark_documents.html_text import read_html
-from dgmark_documents.json_text import read_json
 from dgmark_documents.kinds import Kind
-from dgmark_documents.mail import read_mail
-from dgmark_documents.notebooks import read_notebook
-from dgmark_documents.opendocument import read_flat_odt, read_odt
-from dgmark_documents.pdf import read_pdf
-from dgmark_documents.presentation import read_pptx
 from dgmark_documents.reading import MB, Limits, Reading, Refusal
-from dgmark_documents.rtf import read_rtf
-from dgmark_documents.subtitles import read_subtitles
-from dgmark_documents.word import read_docx
-from dgmark_documents.workbook import read_workbook
-from dgmark_documents.xml_text import read_xml
-from dgmark_documents.zip_archive import ZipArchive
 
 try:
     import resource
 except ModuleNotFoundError:  # Windows
     resource = None  # type: ignore[assignment]
 
+# the readers: of the kinds that are archives, and of all others
+_PACKED = {
+    Kind.XLSX: "workbook:read_workbook", Kind.DOCX: "word:read_docx", Kind.PPTX: "presentation:read_pptx",
+    Kind.ODT: "opendocument:read_odt", Kind.EPUB: "epub:read_epub",
+}  # fmt: skip
+_PLAIN = {
+    Kind.PDF: "pdf:read_pdf", Kind.RTF: "rtf:read_rtf", Kind.ODT: "opendocument:read_flat_odt",
+    Kind.MAIL: "mail:read_mail", Kind.HTML: "html_text:read_html", Kind.SVG: "html_text:read_html",
+    Kind.XML: "xml_text:read_xml", Kind.NOTEBOOK: "notebooks:read_notebook",
+    Kind.SUBTITLES: "subtitles:read_subtitles", Kind.CATALOGUE: "catalogues:read_catalogue",
+    Kind.JSON: "json_text:read_json",
+}  # fmt: skip
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _FORBIDDEN = (
     "socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system", "os.startfile",
@@ -53,10 +50,11 @@ def run(request: str) -> NoReturn:
     """
     fields = json.loads(request)
     limits = Limits(**fields["limits"])
-    confine(limits)
     reply: dict[str, Any]
     try:
-        kind, reading = _read(sys.stdin.buffer, fields, limits)
+        readers = _readers(fields["kind"])  # before it is confined: Python may still keep what it compiles
+        confine(limits)
+        kind, reading = _read(sys.stdin.buffer, fields, limits, readers)
         reply = {"kind": kind, **vars(reading)}
     except Refusal as error:
         reply = {"refusal": str(error)}
@@ -75,35 +73,30 @@ def run(request: str) -> NoReturn:
     os._exit(0)  # without the clean-up of parsers, which a damaged document may crash
 
 
-def _read(file: BinaryIO, request: dict[str, Any], limits: Limits) -> tuple[Kind, Reading]:
+def _readers(kind: str | None) -> dict[Kind, Any]:
+    """The reader of a kind, or those of all packed kinds for None: others are not imported, which would take longer."""
+    names = _PACKED if kind is None else {Kind(kind): _PLAIN[Kind(kind)]}
+    return {one: resolve_name(f"dgmark_documents.{name}") for one, name in names.items()}
+
+
+def _read(file: BinaryIO, request: dict[str, Any], limits: Limits, readers: dict[Kind, Any]) -> tuple[Kind, Reading]:
     column = request["column"]
+    arguments: tuple[Any, ...]
     if request["kind"] is None:
+        from dgmark_documents.zip_archive import ZipArchive
+
         archive = ZipArchive(file, limits)
         kind = archive.kind()
-        readers: dict[Kind, Callable[[], Reading]] = {
-            Kind.XLSX: lambda: read_workbook(file, archive, column),
-            Kind.DOCX: lambda: read_docx(archive),
-            Kind.PPTX: lambda: read_pptx(archive, limits),
-            Kind.ODT: lambda: read_odt(archive),
-            Kind.EPUB: lambda: read_epub(archive, limits),
+        more: dict[Kind, tuple[Any, ...]] = {
+            Kind.XLSX: (file, archive, column),
+            Kind.PPTX: (archive, limits),
+            Kind.EPUB: (archive, limits),
         }
+        arguments = more.get(kind, (archive,))
     else:
-        kind = Kind(request["kind"])
-        content = file.read()
-        readers = {
-            Kind.PDF: lambda: read_pdf(io.BytesIO(content), limits),
-            Kind.RTF: lambda: read_rtf(content),
-            Kind.ODT: lambda: read_flat_odt(content),
-            Kind.MAIL: lambda: read_mail(content),
-            Kind.HTML: lambda: read_html(content),
-            Kind.SVG: lambda: read_html(content),
-            Kind.XML: lambda: read_xml(content),
-            Kind.NOTEBOOK: lambda: read_notebook(content),
-            Kind.SUBTITLES: lambda: read_subtitles(content),
-            Kind.CATALOGUE: lambda: read_catalogue(content),
-            Kind.JSON: lambda: read_json(content, column),
-        }
-    reading = readers[kind]()
+        kind, content = Kind(request["kind"]), file.read()
+        arguments = {Kind.PDF: (io.BytesIO(content), limits), Kind.JSON: (content, column)}.get(kind, (content,))
+    reading: Reading = readers[kind](*arguments)
     check_legible(reading.text)  # empty where the document is a table
     return kind, replace(reading, text=unify_line_ends(reading.text))
 

@@ -7,14 +7,16 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, BinaryIO
 
-from dgmark_documents.account import Account, letters_in
+import pypdfium2
+from pypdfium2 import raw
+
+from dgmark_documents.account import HIDDEN, Account, letters_in
 from dgmark_documents.charsets import check_legible
-from dgmark_documents.look import HIDDEN, unseen
+from dgmark_documents.look import unseen
 from dgmark_documents.pdf_annotations import add_alternatives, add_annotations, add_form_data
 from dgmark_documents.pdf_lines import PdfLine, join_lines, page_lines, without_headers
 from dgmark_documents.pdf_looks import are_mixed, box_of, has_other_letters, looks, replacing, utf16
-from dgmark_documents.reading import PAGE_CHARS, Limits, Reading, Refusal
-from dgmark_documents.zip_archive import LOCKED
+from dgmark_documents.reading import LOCKED, PAGE_CHARS, Limits, Reading, Refusal
 
 # a page with fewer characters than its pictures could hold is a picture; one that covers nearly all of it may be a scan
 # with its text layer, and then so many characters are enough
@@ -39,8 +41,6 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
     Raises:
         Refusal: the file is damaged, encrypted, too long, or holds pictures of pages instead of text.
     """
-    import pypdfium2
-
     try:
         document = pypdfium2.PdfDocument(file)
         count = len(document)
@@ -50,7 +50,7 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
         raise Refusal(f"has {count} pages; the limit is {limits.pages}")
     # it warns of forms that it does not draw; they are read here
     logging.getLogger("pypdfium2").setLevel(logging.ERROR)
-    reader = _Reader(document, pypdfium2.raw)
+    reader = _Reader(document)
     try:
         for number in range(count):
             reader.read_page(number)
@@ -63,8 +63,8 @@ def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
 class _Reader:
     """A document of PDFium, and what was read of it so far."""
 
-    def __init__(self, document: Any, raw: Any) -> None:
-        self._document, self._raw = document, raw
+    def __init__(self, document: Any) -> None:
+        self._document = document
         self._account = Account()
         if document.get_formtype() != raw.FORMTYPE_NONE:
             document.init_forms()
@@ -76,17 +76,17 @@ class _Reader:
 
     def read_page(self, number: int) -> None:
         """Read a page, then what its annotations show."""
-        raw, account = self._raw, self._account
+        account = self._account
         page = self._document[number]
         page.set_rotation(0)  # PDFium's order of lines is that of a page which is not turned
         objects = self._objects(page)
         self._look_at(page, objects, 0)
         content = page.get_textpage()
-        self._pages.append(page_lines(content, raw))
-        if has_other_letters(content, raw):
+        self._pages.append(page_lines(content))
+        if has_other_letters(content):
             account.add_unknown("pages whose letters stand for others", page=number + 1)
-        add_alternatives(page, raw, account)
-        if add_annotations(page, self._document.formenv, raw, account):
+        add_alternatives(page, account)
+        if add_annotations(page, self._document.formenv, account):
             of_page = len(objects)
             if raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY) == raw.FLATTEN_SUCCESS:
                 page = self._document[number]
@@ -98,19 +98,17 @@ class _Reader:
         self._count_shapes(page, objects)
 
     def _objects(self, page: Any) -> list[Any]:
-        return list(
-            islice((one for one in page.get_objects() if one.type != self._raw.FPDF_PAGEOBJ_FORM), _MAX_OBJECTS)
-        )
+        return list(islice((one for one in page.get_objects() if one.type != raw.FPDF_PAGEOBJ_FORM), _MAX_OBJECTS))
 
     def _switch_off(self, objects: list[Any]) -> None:
         for shape in objects:
-            self._raw.FPDFPageObj_SetIsActive(shape, False)
+            raw.FPDFPageObj_SetIsActive(shape, False)
 
     def _look_at(self, page: Any, objects: list[Any], first: int) -> None:
         """Count the texts from this object on that are not seen, and take those that are hidden out of the page."""
-        raw, account = self._raw, self._account
+        account = self._account
         content = page.get_textpage()
-        texts = [*looks(objects, page.get_bbox(), raw, first)]
+        texts = [*looks(objects, page.get_bbox(), first)]
         if are_mixed([box_of(shape) for shape, _ in texts]):
             self._mixed += str(content.get_text_range(errors="replace"))
         hidden = []
@@ -121,13 +119,13 @@ class _Reader:
                 account.hidden.add(utf16(raw.FPDFTextObj_GetText, shape, content))
             elif why:
                 account.add_not_shown(why, utf16(raw.FPDFTextObj_GetText, shape, content))
-        stated = {one for shape, _ in texts for one in replacing(shape, raw)}
+        stated = {one for shape, _ in texts for one in replacing(shape)}
         account.add_not_shown("text that stands for what is drawn", " ".join(stated))
         self._switch_off(hidden)
 
     def _count_shapes(self, page: Any, objects: list[Any]) -> None:
         """Count the pictures of a page and the segments of its shapes."""
-        raw, area = self._raw, page.get_width() * page.get_height()
+        area = page.get_width() * page.get_height()
         covered, big = 0.0, 0
         for picture in (one for one in objects if one.type == raw.FPDF_PAGEOBJ_IMAGE):
             left, bottom, right, top = box_of(picture)
@@ -149,7 +147,7 @@ class _Reader:
         self._count_pages(lines)
         account.add("lines that repeat at the head and foot of pages", repeated)
         self._add_outline()
-        add_form_data(self._document, self._raw, account)
+        add_form_data(self._document, account)
         account.add_unknown("ends of damaged streams", damaged_streams(content))
         account.add("scripts", len(_SCRIPT.findall(content)))
         account.add("drawings in patterns and masks", len(_DRAWN_APART.findall(content)))

@@ -8,6 +8,8 @@ import ctypes
 from collections.abc import Iterator
 from typing import Any
 
+from pypdfium2 import raw
+
 from dgmark_documents.account import Account
 from dgmark_documents.pdf_looks import utf16
 
@@ -20,7 +22,7 @@ _STRINGS = {
 }  # fmt: skip
 
 
-def add_annotations(page: Any, forms: Any, raw: Any, account: Account) -> bool:
+def add_annotations(page: Any, forms: Any, account: Account) -> bool:
     """Add the texts of a page's annotations beside its body; return whether any of them has an appearance."""
     appears = False
     for number in range(raw.FPDFPage_GetAnnotCount(page)):
@@ -32,7 +34,7 @@ def add_annotations(page: Any, forms: Any, raw: Any, account: Account) -> bool:
         appears = appears or drawn
         texts = [(place, utf16(raw.FPDFAnnot_GetStringValue, one, name)) for name, place in _STRINGS.items()]
         if forms and kind == _WIDGET:
-            texts += _field(one, forms, raw)
+            texts += _field(one, forms)
         if kind == _WIDGET and not forms:
             account.add("choices of no form", raw.FPDFAnnot_HasKey(one, b"Opt"))
         hidden = raw.FPDFAnnot_GetFlags(one) & _HIDDEN
@@ -51,7 +53,7 @@ def add_annotations(page: Any, forms: Any, raw: Any, account: Account) -> bool:
     return appears
 
 
-def _field(one: Any, forms: Any, raw: Any) -> Iterator[tuple[str, str]]:
+def _field(one: Any, forms: Any) -> Iterator[tuple[str, str]]:
     """The value of a form field, which may stand in a field above it, its choices and its tool tip."""
     yield "form fields", utf16(raw.FPDFAnnot_GetFormFieldValue, forms, one)
     yield "tool tips", utf16(raw.FPDFAnnot_GetFormFieldAlternateName, forms, one)
@@ -59,7 +61,7 @@ def _field(one: Any, forms: Any, raw: Any) -> Iterator[tuple[str, str]]:
         yield "form fields", utf16(raw.FPDFAnnot_GetOptionLabel, forms, one, number)
 
 
-def add_alternatives(page: Any, raw: Any, account: Account) -> None:
+def add_alternatives(page: Any, account: Account) -> None:
     """Add the texts that stand for the pictures of a page."""
     tree = raw.FPDF_StructTree_GetForPage(page)
     if not tree:
@@ -75,7 +77,7 @@ def add_alternatives(page: Any, raw: Any, account: Account) -> None:
     raw.FPDF_StructTree_Close(tree)
 
 
-def add_form_data(document: Any, raw: Any, account: Account) -> None:
+def add_form_data(document: Any, account: Account) -> None:
     """Add the text of an XFA form, which some readers show instead of the pages."""
     from lxml import etree
 

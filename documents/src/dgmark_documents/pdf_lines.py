@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pypdfium2 import raw
+
 from dgmark_documents.text_builder import without_bullets
 
 _HYPHEN = "\ufffe"  # PDFium's sign for a hyphen at the end of a line
@@ -36,12 +38,11 @@ class PdfLine:
         return shared > 0.5 * min(self.right - self.left, other.right - other.left)
 
 
-def page_lines(content: Any, raw: Any) -> list[PdfLine]:
+def page_lines(content: Any) -> list[PdfLine]:
     """The lines of a page, in the order of its text.
 
     Args:
         content: PDFium's text of the page.
-        raw: PDFium's functions.
     """
     lines, start = [], 0
     for line in content.get_text_range(errors="replace").split("\r\n"):

@@ -12,6 +12,8 @@ from math import hypot
 from statistics import median
 from typing import Any
 
+from pypdfium2 import raw
+
 from dgmark_documents.account import letters_in
 from dgmark_documents.look import Look, look_alike
 
@@ -29,13 +31,12 @@ _STRIDE, _SAMPLE, _ENOUGH, _DIFFERENT, _OTHER, _CHANCE = 7919, 150, 15, 0.15, 0.
 _PHRASE = 16  # letters that stand for what is drawn; fewer are a ligature, a hyphen or a sign
 
 
-def looks(objects: list[Any], page: Box, raw: Any, first: int = 0) -> Iterator[tuple[Any, Look]]:
+def looks(objects: list[Any], page: Box, first: int = 0) -> Iterator[tuple[Any, Look]]:
     """The text objects of a page, with their looks.
 
     Args:
         objects: the objects of the page, in the order in which they are drawn.
         page: the box of the page.
-        raw: PDFium's functions.
         first: the number of the first object that is looked at; those before it may stand behind it.
     """
     filled: list[tuple[Box, str | None]] = []
@@ -43,30 +44,30 @@ def looks(objects: list[Any], page: Box, raw: Any, first: int = 0) -> Iterator[t
     scans = [box_of(one) for one in objects if one.type == raw.FPDF_PAGEOBJ_IMAGE and _is_scan(one)]
     for number, one in enumerate(objects):
         if one.type != raw.FPDF_PAGEOBJ_TEXT:
-            if one.type != raw.FPDF_PAGEOBJ_PATH or _is_filled(one, raw):
-                colour = _colour(one, raw)[0] if one.type == raw.FPDF_PAGEOBJ_PATH else None
+            if one.type != raw.FPDF_PAGEOBJ_PATH or _is_filled(one):
+                colour = _colour(one)[0] if one.type == raw.FPDF_PAGEOBJ_PATH else None
                 filled.append((box_of(one), colour))
                 fills.add(colour)
         elif number >= first:
             box, mode = box_of(one), raw.FPDFTextObj_GetTextRenderMode(one)
-            colour, opacity = _colour(one, raw, outline=mode in _OUTLINED)
+            colour, opacity = _colour(one, outline=mode in _OUTLINED)
             alike = any(look_alike(colour, fill) for fill in fills)
             yield (
                 one,
                 Look(
                     hidden=_is_outside(box, page) or (mode == _INVISIBLE and not _within(box, scans)),
-                    size=_size(one, box, raw),
+                    size=_size(one, box),
                     colour=colour,
                     background=_behind(box, filled) if alike and mode != _INVISIBLE else None,
                     opacity=opacity,
-                    moved=any(name == "OC" for name, _ in _marks(one, raw)),
+                    moved=any(name == "OC" for name, _ in _marks(one)),
                 ),
             )
 
 
-def replacing(shape: Any, raw: Any) -> set[str]:
+def replacing(shape: Any) -> set[str]:
     """The phrases that a text object states in place of what it draws."""
-    return {text for _, text in _marks(shape, raw) if letters_in(text) >= _PHRASE}
+    return {text for _, text in _marks(shape) if letters_in(text) >= _PHRASE}
 
 
 def are_mixed(texts: list[Box]) -> bool:
@@ -75,7 +76,7 @@ def are_mixed(texts: list[Box]) -> bool:
     return len(texts) >= _MIXED_TEXTS and back > _MIXED * len(texts)
 
 
-def has_other_letters(content: Any, raw: Any) -> bool:
+def has_other_letters(content: Any) -> bool:
     """Whether the letters of a page's text are not those that its fonts draw: letters of one height differ in it."""
     heights: dict[int, list[float]] = defaultdict(list)
     count = content.count_chars()
@@ -134,13 +135,13 @@ def _is_scan(picture: Any) -> bool:
     return bool(72 * min(width / max(1.0, right - left), height / max(1.0, top - bottom)) >= _SCAN)
 
 
-def _is_filled(shape: Any, raw: Any) -> bool:
+def _is_filled(shape: Any) -> bool:
     mode, stroke = ctypes.c_int(), ctypes.c_int()
     raw.FPDFPath_GetDrawMode(shape, mode, stroke)
     return bool(mode.value)
 
 
-def _colour(shape: Any, raw: Any, *, outline: bool = False) -> tuple[str | None, float]:
+def _colour(shape: Any, *, outline: bool = False) -> tuple[str | None, float]:
     """The colour and the opacity of an object; no colour if it is drawn with a pattern."""
     get = raw.FPDFPageObj_GetStrokeColor if outline else raw.FPDFPageObj_GetFillColor
     parts = [ctypes.c_uint() for _ in range(4)]
@@ -150,7 +151,7 @@ def _colour(shape: Any, raw: Any, *, outline: bool = False) -> tuple[str | None,
     return bytes(colour).hex(), opacity / 255
 
 
-def _size(shape: Any, box: Box, raw: Any) -> float:
+def _size(shape: Any, box: Box) -> float:
     """The size of letters in points; a font may have a unit of its own, so that the box counts, too."""
     size = ctypes.c_float()
     raw.FPDFTextObj_GetFontSize(shape, size)
@@ -161,7 +162,7 @@ def _size(shape: Any, box: Box, raw: Any) -> float:
     return max(stated, min(box[2] - box[0], box[3] - box[1]))
 
 
-def _marks(shape: Any, raw: Any) -> Iterator[tuple[str, str]]:
+def _marks(shape: Any) -> Iterator[tuple[str, str]]:
     """The marks of an object: the name of each, and the text that it states in place of the object's own."""
     for number in range(raw.FPDFPageObj_CountMarks(shape)):
         mark = raw.FPDFPageObj_GetMark(shape, number)

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from dgmark_documents.elements import attribute, local, number
 from dgmark_documents.look import Look, put
-from dgmark_documents.office_parts import OfficeParts
 from dgmark_documents.reading import Limits, Reading, Refusal
 from dgmark_documents.slide_styles import (
     UNITS,
@@ -36,14 +35,14 @@ def read_pptx(archive: ZipArchive, limits: Limits) -> Reading:
         Refusal: the presentation is damaged, has too many slides, or most of it is not read.
     """
     archive.check_xml()
-    deck = _Presentation(OfficeParts(archive))
+    deck = _Presentation(archive)
     if len(deck.slides) > limits.pages:
         raise Refusal(f"has {len(deck.slides)} slides; the limit is {limits.pages}")
     body = TextBuilder()
     for part in deck.slides:
         deck.read_slide(part, body)
     deck.read_templates()
-    deck.hold_all(archive)
+    deck.hold_all()
     return deck.account.reading(body.text, pages=len(deck.slides))
 
 
@@ -58,10 +57,10 @@ class _Presentation(Package):
 
     passed = frozenset(("formatCode", "f", "attrName", "tableStyleId"))  # codes, names
 
-    def __init__(self, parts: OfficeParts) -> None:
-        super().__init__(parts)
-        main = parts.tree(parts.main)
-        links = parts.links(parts.main)
+    def __init__(self, archive: ZipArchive) -> None:
+        super().__init__(archive)
+        parts = self.parts
+        main, links = parts.tree(parts.main), parts.links(parts.main)
         named = (links.get(relation(one)) for one in main.iterfind("{*}sldIdLst/{*}sldId"))
         self.slides = [link.part for link in named if link and len(parts.tree(link.part))]
         size = main.find("{*}sldSz")
@@ -76,7 +75,7 @@ class _Presentation(Package):
         self._use(sheet)
         builder = body if shown else self.account.at("hidden slides", part)
         builder.block()
-        self._read(part, sheet, tree, _Here(builder, Look(background=sheet.background())))
+        _Story(self, part, sheet, _Here(builder, Look(background=sheet.background()))).add(tree)
         if not shown:
             self.account.add_not_shown("hidden slides", builder.text)
         for link in self.parts.links(part).values():
@@ -95,10 +94,7 @@ class _Presentation(Package):
         # the shapes of a diagram have colours of their own
         background = None if place == "diagrams" else sheet.background()
         builder = self.account.at(place, part if place == "masters" else "")
-        self._read(part, sheet, top, _Here(builder, Look(background=background)))
-
-    def _read(self, part: str, sheet: Sheet, top: Any, here: "_Here") -> None:
-        _Story(self, part, sheet, here).add(top)
+        _Story(self, part, sheet, _Here(builder, Look(background=background))).add(top)
 
     def read_templates(self) -> None:
         """Read what layouts and masters show on slides and pages beside their placeholders."""
@@ -108,13 +104,13 @@ class _Presentation(Package):
         for part in self.templates:
             self.read(part, self.parts.tree(part), "masters")
 
-    def hold_all(self, archive: ZipArchive) -> None:
+    def hold_all(self) -> None:
         """Tell the account all that the presentation holds, without the prompts of placeholders."""
         shown = [*self.parts.shown()]
         kinds = {link.part: link.kind for part in ("", *shown) for link in self.parts.links(part).values()}
         for part in shown:
             if kinds.get(part) not in _TEMPLATES or part in self.templates:
-                self.hold(archive, part)
+                self.hold(part)
 
 
 class _Here(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 # found; its cells are in `tables`
 Form = Literal["text", "as it stands", "delimited", "tables"]
 MB = 2**20
+LOCKED = "is encrypted with a password: save it without one"
 PAGE_CHARS = 2000  # a page of text has about so many characters
 
 

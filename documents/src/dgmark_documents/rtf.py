@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from copy import copy
 from typing import Any
 
-from dgmark_documents.account import Account, Piece
+from dgmark_documents.account import HIDDEN, Account, Piece
 from dgmark_documents.fields import button_of, shows_property
-from dgmark_documents.look import HIDDEN, unseen
+from dgmark_documents.look import unseen
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.rtf_state import SIGNS, Font, State, encoding_of
 from dgmark_documents.text_builder import TextBuilder, without_bullets
@@ -57,6 +57,7 @@ _SIGNS = {
     "ldblquote": "\u201c", "rdblquote": "\u201d", "zwj": "\u200d", "zwnj": "\u200c", "_": "-", "\\": "\\",
     "{": "{", "}": "}",
 }  # fmt: skip
+_PRIMARIES = ("red", "green", "blue")
 _CODE_PAGES = {"mac": 10000, "pc": 437, "pca": 850}
 _OF_SHAPES = {"gtextUNICODE": "drawn texts", "wzDescription": "alternative texts", "wzTooltip": "tool tips"}
 _CONTROL = re.compile(r"[\0-\x1f]|\d+")
@@ -111,8 +112,7 @@ class _Reader:
         self._encoding = "cp1252"
         self._fonts: dict[int, Font] = {}
         self._colours = list[str]()
-        self._parts = {"red": 0, "green": 0, "blue": 0}  # of the colour that is read
-        self._stated = False  # whether it states any
+        self._parts: dict[str, int] = {}  # of the colour that is read, as far as it states them
         self._shaded = False  # whether cells of the row have a colour of their own
         self._codes: list[list[str]] = []  # of the fields that are open
         self._shows_properties = False  # of the document, by a field
@@ -175,8 +175,8 @@ class _Reader:
             self._encoding = encoding_of(_CODE_PAGES[word])
         elif word in ("trowd", "clcbpat"):
             self._shaded = word == "clcbpat" and bool(number)
-        elif word in self._parts and state.table == "colortbl":
-            self._parts[word], self._stated = min(max(number or 0, 0), 255), True
+        elif word in _PRIMARIES and state.table == "colortbl":
+            self._parts[word] = min(max(number or 0, 0), 255)
         elif word in ("fcharset", "cpg") and state.table == "fonttbl":
             font = self._fonts.setdefault(state.font, Font())
             font.charset, font.code_page = (number, font.code_page) if word == "fcharset" else (font.charset, number)
@@ -269,8 +269,8 @@ class _Reader:
             self._fonts.setdefault(state.font, Font()).name += content.decode("latin-1")
         elif state.table == "colortbl":
             for _ in range(content.count(b";")):
-                self._colours.append(bytes(self._parts.values()).hex() if self._stated else "")
-                self._parts, self._stated = dict.fromkeys(self._parts, 0), False
+                self._colours.append(bytes(self._parts.get(one, 0) for one in _PRIMARIES).hex() if self._parts else "")
+                self._parts = {}
         elif self._is_shown(content.decode("latin-1"), start):
             self._bytes += content
 

@@ -64,7 +64,11 @@ def parse_in_process(file: BinaryIO, kind: Kind | None, column: str, limits: Lim
             process.kill()
             process.wait()
         if code:
-            raise Refusal(_crash(code, limits))
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            raise Refusal(
+                f"crashed its parser ({how}): it is damaged, or needs more than {limits.memory_bytes // MB} MB of "
+                f"memory or {limits.seconds:g} seconds"
+            )
         out.seek(0)
         return _checked(out.read(2 * limits.text_bytes + 1))
 
@@ -79,11 +83,3 @@ def _checked(content: bytes) -> tuple[Kind, Reading]:
         return Kind(reply.kind or ""), reply
     except ValueError as error:  # pydantic's ValidationError is one
         raise Refusal("is damaged: its parser gave no answer that can be used") from error
-
-
-def _crash(code: int, limits: Limits) -> str:
-    how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    return (
-        f"crashed its parser ({how}): it is damaged, or needs more than {limits.memory_bytes // MB} MB of memory or "
-        f"{limits.seconds:g} seconds"
-    )

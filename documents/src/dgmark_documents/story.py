@@ -7,6 +7,8 @@ markup for newer and for older programs.
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from lxml import etree
+
 from dgmark_documents.account import Account
 from dgmark_documents.elements import attribute, local
 from dgmark_documents.office_parts import OfficeParts, not_chosen
@@ -41,8 +43,6 @@ class Story:
 
     def add(self, top: Any) -> None:
         """Walk the tree under an element, and this itself."""
-        from lxml import etree
-
         outer: list[Any] = []
         skipped = None
         events = etree.iterwalk(top, events=("start", "end", "comment", "pi"))
@@ -108,8 +108,8 @@ class Package:
 
     passed: ClassVar[frozenset[str]]  # the elements whose own text is none of the document
 
-    def __init__(self, parts: OfficeParts) -> None:
-        self.parts = parts
+    def __init__(self, archive: ZipArchive) -> None:
+        self.parts = OfficeParts(archive)
         self.account = Account()
         self.dropped: set[Any] = set()
 
@@ -117,9 +117,9 @@ class Package:
         """Read a tree of this part apart from the body."""
         raise NotImplementedError
 
-    def hold(self, archive: ZipArchive, part: str) -> None:
+    def hold(self, part: str) -> None:
         """Tell the account what a part holds."""
-        if is_markup(archive.read(part)):
+        if is_markup(self.parts.archive.read(part)):
             self.account.held += xml_pieces(self.parts.tree(part), part, passed=self.passed, dropped=self.dropped)
 
 

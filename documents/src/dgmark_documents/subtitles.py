@@ -10,8 +10,7 @@ from dgmark_documents.reading import Reading
 
 _TIME = r"(?:\d{1,3}:)?\d{1,2}:\d{2}(?:[.,:]\d{1,3})?"
 _TIMING = re.compile(rf"\s*{_TIME}\s*(?:-->|,)\s*{_TIME}(?:\s.*)?")
-_HEADED = re.compile(r"WEBVTT(?:[ \t].*)?")
-_ASIDE = re.compile(r"(NOTE|STYLE|REGION)(?:[ \t].*)?")
+_ASIDE = re.compile(r"(WEBVTT|NOTE|STYLE|REGION)(?:[ \t].*)?")
 _FRAMES = re.compile(r"\{\d+\}\{\d*\}|\[\d+\]\[\d*\]")  # MicroDVD, MPL2
 _LYRIC = re.compile(rf"(?:\[{_TIME}\])+")
 _SAMI = re.compile(r"<SAMI\b", re.IGNORECASE)
@@ -53,20 +52,17 @@ def _cues(lines: list[str], account: Account) -> Iterator[str]:
 
 def _timed_lines(lines: list[str], account: Account) -> Iterator[str]:
     """The lines behind lines of times, without the numbers before these."""
-    timed = aside = header = False
+    block = ""  # what the lines up to the next empty one are: "cue", "aside", or not known yet
     for line, after in zip(lines, [*lines[1:], ""], strict=True):
-        begins_block = not timed and not aside and not header
         if not line.strip():
-            timed = aside = header = False
+            block = ""
         elif _TIMING.fullmatch(line):
-            timed, aside, header = True, False, False
-        elif begins_block and _HEADED.fullmatch(line):
-            header = True
-        elif begins_block and (found := _ASIDE.fullmatch(line)):
-            aside = True
+            block = "cue"
+        elif not block and (found := _ASIDE.fullmatch(line)):
+            block = "aside"
             account.add("comments", int(found[1] == "NOTE"))
-        elif not (aside or header) and not (_TIMING.fullmatch(after) and (not timed or line.strip().isdecimal())):
-            if not timed:
+        elif block != "aside" and not (_TIMING.fullmatch(after) and (not block or line.strip().isdecimal())):
+            if not block:
                 account.add_not_shown("text without a time", line)
             yield line
 

@@ -11,8 +11,7 @@ from dgmark_documents.charsets import decode, decode_page
 from dgmark_documents.elements import attribute, local, number, points, value
 from dgmark_documents.fields import button_of, shows_property
 from dgmark_documents.html_text import add_html, page_pieces
-from dgmark_documents.look import Look, has_signs, is_off_page, put
-from dgmark_documents.office_parts import OfficeParts
+from dgmark_documents.look import has_signs, is_off_page, put
 from dgmark_documents.reading import Reading
 from dgmark_documents.story import DRAWN, DrawnStory, Package, said_in
 from dgmark_documents.text_builder import TextBuilder
@@ -56,7 +55,7 @@ def read_docx(archive: ZipArchive) -> Reading:
         Refusal: the document is damaged, or most of it is not read.
     """
     archive.check_xml()
-    document = _Word(OfficeParts(archive))
+    document = _Word(archive)
     body, main = TextBuilder(), document.parts.main
     _Story(document, main, body, Surroundings()).add(document.parts.tree(main))
     document.read_apart()
@@ -64,7 +63,7 @@ def read_docx(archive: ZipArchive) -> Reading:
         if part.endswith(_PAGES):
             document.account.held += page_pieces(decode_page(archive.read(part))[0], part)
         else:
-            document.hold(archive, part)
+            document.hold(part)
     return document.account.reading(body.text)
 
 
@@ -82,9 +81,9 @@ class _Word(Package):
         "Anchor", "pctWidth", "pctHeight", "pctPosHOffset", "pctPosVOffset",
     ))  # fmt: skip
 
-    def __init__(self, parts: OfficeParts) -> None:
-        super().__init__(parts)
-        self.styles = WordStyles(parts.tree(parts.named("styles")))
+    def __init__(self, archive: ZipArchive) -> None:
+        super().__init__(archive)
+        self.styles = WordStyles(self.parts.tree(self.parts.named("styles")))
         self.shows_properties = False
 
     def read(self, part: str, top: Any, place: str, around: Surroundings | None = None) -> None:
@@ -116,20 +115,13 @@ class _Story(DrawnStory):
         super().__init__(word, part)
         self._word = word
         self._builder = builder
-        self.state = around, word.styles.look({}, around)
+        self.state = around
+        self._begin_run(None)
         self._code = ""  # of the field that is open
-
-    @property
-    def _around(self) -> Surroundings:
-        return self.state[0]  # type: ignore[no-any-return]
-
-    @property
-    def _look(self) -> Look:
-        return self.state[1]  # type: ignore[no-any-return]
 
     def _set(self, **changes: Any) -> None:
         """Change what is said of the look of what follows, up to the end of the element."""
-        self.state = self._around.having(**changes), self._look
+        self.state = self.state._replace(look=self.state.look._replace(**changes))
 
     def end(self, name: str) -> None:
         """End a paragraph."""
@@ -142,23 +134,26 @@ class _Story(DrawnStory):
         self._builder.block()
         own = paragraph_properties(element.find("{*}pPr"))
         stated = {**self._word.styles.paragraph(own.get("style")), **own, "style": own.get("style")}
-        around = self._around._replace(paragraph=stated.pop("style"))
-        if around.look.size is not None:  # of the row
-            stated["size"] = min(around.look.size, stated.get("size", around.look.size))
-        self.state = around.having(**stated), self._look
-        self.state = self._around, self._word.styles.look({}, self._around)
+        self.state = self.state._replace(paragraph=stated.pop("style"))
+        height = self.state.look.size  # of the row
+        if height is not None:
+            stated["size"] = min(height, stated.get("size", height))
+        self._set(**stated)
+        self._begin_run(None)
 
     def _begin_run(self, element: Any) -> None:
-        self.state = self._around, self._word.styles.look(run_properties(element.find("{*}rPr")), self._around)
+        own = run_properties(None if element is None else element.find("{*}rPr"))
+        self.state = self.state._replace(run=self._word.styles.look(own, self.state))
 
     def _begin_table(self, element: Any) -> None:
         style = value(element, "{*}tblPr/{*}tblStyle")
         places = [attribute(one, "w") for one in element.iterfind("{*}tblPr/{*}tblInd")]
         off = is_off_page((number(one) or 0.0) / 20 for one in places)
-        known = not self._word.styles.shades(style)
-        look = self._around.look._replace(off_page=off or self._around.look.off_page)
-        look = look if known else look._replace(background=None)
-        self.state = self._around._replace(table=style, look=look), self._look
+        self.state = self.state._replace(table=style)
+        if off:
+            self._set(off_page=True)
+        if self._word.styles.shades(style):
+            self._set(background=None)  # which of its colours is not known
 
     def _begin_row(self, element: Any) -> bool:
         for one in element.iterfind("{*}trPr/{*}hidden"):
@@ -169,13 +164,13 @@ class _Story(DrawnStory):
         return element.find("{*}trPr/{*}del") is not None and self._count_deletion(element)
 
     def _begin_cell(self, element: Any) -> bool:
-        fill = shading(element.find("{*}tcPr"))
+        fill = shading(element.find("{*}tcPr/{*}shd"))
         if fill:
             self._set(background=fill)
         return element.find("{*}tcPr/{*}cellDel") is not None and self._count_deletion(element)
 
     def _add_text(self, element: Any) -> None:
-        put(self._builder, self.account, element.text, self._look, exact=True)
+        put(self._builder, self.account, element.text, self.state.run, exact=True)
 
     def _add_sign(self, element: Any) -> None:
         self._builder.add(_SIGNS[local(element)], exact=True)
@@ -190,7 +185,7 @@ class _Story(DrawnStory):
         if has_signs(attribute(element, "font") or ""):
             self.account.add("signs")
         elif _CODE.fullmatch(code):
-            put(self._builder, self.account, chr(int(code, 16)), self._look, exact=True)
+            put(self._builder, self.account, chr(int(code, 16)), self.state.run, exact=True)
 
     def _count_deletion(self, _: Any) -> bool:
         self.account.add("tracked deletions")
@@ -223,24 +218,24 @@ class _Story(DrawnStory):
 
     def _add_text_box(self, element: Any) -> bool:
         shape = next((one for one in element.iterancestors() if local(one) not in ("textbox", "txbx")), None)
-        around = Surroundings(look=self._around.look._replace(background=background_of(shape), size=None))
+        around = Surroundings(look=self.state.look._replace(background=background_of(shape), size=None))
         self._word.read(self.part, element, "text boxes", around)
         return True
 
     def _add_ruby(self, element: Any) -> bool:
-        self._word.read(self.part, element, "readings beside words", self._around)
+        self._word.read(self.part, element, "readings beside words", self.state)
         return True
 
     def _add_chunk(self, element: Any) -> None:
         """Add the part that stands for a place of the text: a document of another kind."""
         part = self.linked(element)
-        content = self._word.parts.content(part)
-        ending = posixpath.splitext(part)[1].lower()
+        archive = self._word.parts.archive
+        ending = posixpath.splitext(part)[1].lower() if part in archive.names else ""
         self._builder.block()
-        if content is not None and ending in _PAGES:
-            add_html(self._builder, decode_page(content)[0], self.account)
-        elif content is not None and ending == ".txt":
-            self._builder.add(decode(content)[0], exact=True)
+        if ending in _PAGES:
+            add_html(self._builder, decode_page(archive.read(part))[0], self.account)
+        elif ending == ".txt":
+            self._builder.add(decode(archive.read(part))[0], exact=True)
         else:
             self.count_object(element)
         self._builder.block()

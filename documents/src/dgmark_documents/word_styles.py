@@ -20,21 +20,19 @@ Properties = dict[str, Any]  # fields of a look that are stated, beside "style" 
 
 
 class Surroundings(NamedTuple):
-    """What decides on the look of a run beside its own properties.
+    """What decides on the look of a run beside its own properties, and that look.
 
     Attributes:
         table: the style of the table that it stands in.
         paragraph: the style of its paragraph.
         look: what its paragraph, cell and drawing say of its look; of sizes the height of lines.
+        run: the look of the run.
     """
 
     table: str | None = None
     paragraph: str | None = None
     look: Look = Look()
-
-    def having(self, **changes: Any) -> "Surroundings":
-        """The same with another look."""
-        return self._replace(look=self.look._replace(**changes))
+    run: Look = Look()
 
 
 class WordStyles:
@@ -58,7 +56,7 @@ class WordStyles:
 
     def shades(self, table: str | None) -> bool:
         """Whether the style of a table, or one that it is based on, has colours behind its cells."""
-        return any(_fill(one) for style in self._chain(table) for one in style.iter("{*}shd"))
+        return any(shading(one) for style in self._chain(table) for one in style.iter("{*}shd"))
 
     def look(self, own: Properties, around: Surroundings) -> Look:
         """How a run with these properties of its own is shown."""
@@ -155,11 +153,7 @@ def _shade(element: Any) -> str:
 
 
 def shading(element: Any) -> str | None:
-    """The colour behind a cell, by its properties."""
-    return None if element is None else _fill(element.find("{*}shd"))
-
-
-def _fill(element: Any) -> str | None:
+    """The colour of a shading (`shd`) behind cells; None if it has none, or no element."""
     fill = attribute(element, "fill")
     return None if fill in (None, "auto", "FFFFFF") else fill
 

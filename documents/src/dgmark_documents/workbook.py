@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, BinaryIO
 
+from python_calamine import CalamineError, CalamineWorkbook
+
 from dgmark_documents.account import Account, Piece
 from dgmark_documents.beside_cells import hold_beside_cells
 from dgmark_documents.charsets import unify_line_ends
@@ -23,8 +25,6 @@ def read_workbook(file: BinaryIO, archive: ZipArchive, column: str) -> Reading:
     Raises:
         Refusal: the workbook is damaged.
     """
-    from python_calamine import CalamineError, CalamineWorkbook
-
     archive.check_xml()
     file.seek(0)
     known: set[int] = set()  # hashes of all cells

@@ -7,6 +7,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from lxml import etree
+
 from dgmark_documents.account import Piece
 from dgmark_documents.elements import local
 
@@ -48,8 +50,6 @@ def xml_pieces(
         technical: the names of attributes that do not count.
         bare: the local names of elements whose attributes do not count.
     """
-    from lxml import etree
-
     before = f"{part}, " if part else ""
     values: dict[tuple[str, str, str], None] = {}
     within: list[str | None] = [None]

@@ -8,8 +8,11 @@ import re
 from enum import Enum
 from typing import Any
 
+from lxml import etree
+
 from dgmark_documents.account import Account
 from dgmark_documents.charsets import decode_page
+from dgmark_documents.elements import local
 from dgmark_documents.html_text import add_html, page_pieces, read_html
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.text_builder import TextBuilder
@@ -43,8 +46,6 @@ def read_xml(content: bytes) -> Reading:
     Raises:
         Refusal: it is no XML, is nested too deeply, or most of it is not read.
     """
-    from lxml import etree
-
     source, how = decode_page(content)
     parser = etree.XMLParser(
         encoding="utf-8", huge_tree=True, no_network=True, resolve_entities=False, load_dtd=False, recover=True
@@ -54,7 +55,7 @@ def read_xml(content: bytes) -> Reading:
         raise Refusal(
             "is no XML, although its name says so: it is damaged, or it is plain text and should be named .txt"
         )
-    if _name(root) in ("html", "svg"):
+    if local(root) in ("html", "svg"):
         return read_html(content)
     builder, account = TextBuilder(), Account()
     _walk(root, builder, account)
@@ -75,16 +76,14 @@ def _words_in_attributes(root: Any, text: str) -> list[str]:
 
 
 def _walk(root: Any, builder: TextBuilder, account: Account) -> None:
-    from lxml import etree
-
-    running = _RUNNING | {"p"} if _name(root) == "tt" else _RUNNING  # subtitles: sentences go on in the next paragraph
+    running = _RUNNING | {"p"} if local(root) == "tt" else _RUNNING  # subtitles: sentences go on in the next paragraph
     parts = [_Parts.BLOCKS]  # of the open elements
     exact = [False]
     skipped = None
     events = etree.iterwalk(root, events=("start", "end", "comment", "pi"))
     for event, element in events:
         if event == "start":
-            name = _name(element)
+            name = local(element)
             if name in _NOT_SHOWN or (name in _HEADERS and element is not root):
                 account.add("scripts", int(name == "script"))
                 if name in _HEADERS:
@@ -141,9 +140,5 @@ def _parts_of(element: Any, running: frozenset[str]) -> _Parts:
     spaced = sum((child.text or "").endswith(" ") for child in children)
     if any(text and "\n" not in text for text in own[1:-1]) or 2 * spaced >= len(children):
         return _Parts.TEXT
-    names = set(map(_name, children))
+    names = set(map(local, children))
     return _Parts.LETTERS if names <= _LETTERS else _Parts.WORDS if names <= running else _Parts.BLOCKS
-
-
-def _name(element: Any) -> str:
-    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""

@@ -9,8 +9,10 @@ import zlib
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
+from lxml import etree
+
 from dgmark_documents.kinds import Kind
-from dgmark_documents.reading import MB, Limits, Refusal
+from dgmark_documents.reading import LOCKED, MB, Limits, Refusal
 
 _MIMETYPES = {
     b"application/epub+zip": Kind.EPUB,
@@ -23,7 +25,6 @@ _DECLARATIONS = re.compile(
     rb"<!ENTITY|<!DOCTYPE[^<>\[]*\[|"
     + b"|".join(name.encode(code) for name in ("<!DOCTYPE", "<!ENTITY") for code in ("utf-16-le", "utf-16-be"))
 )
-LOCKED = "is encrypted with a password: save it without one"
 
 
 def is_markup(content: bytes) -> bool:
@@ -56,6 +57,7 @@ class ZipArchive:
         if any(part.flag_bits & 1 for part in parts):
             raise Refusal(LOCKED)
         self.names = frozenset(part.filename for part in parts)
+        self._trees: dict[str, Any] = {}
 
     def read(self, name: str) -> bytes:
         """The bytes of a part.
@@ -71,14 +73,17 @@ class ZipArchive:
             raise Refusal(f"is damaged: its part {name} cannot be unpacked ({error})") from error
 
     def xml(self, name: str) -> Any:
-        """The root of a part that is XML.
+        """The root of a part that is XML, the same each time.
 
         Raises:
             Refusal: the part is missing or damaged.
             MemoryError: it needs more memory than there is.
         """
-        from lxml import etree
+        if name not in self._trees:
+            self._trees[name] = self._parsed(name)
+        return self._trees[name]
 
+    def _parsed(self, name: str) -> Any:
         settings = {"resolve_entities": False, "no_network": True, "huge_tree": True}
         parser = etree.XMLParser(**settings)
         try:
