@@ -10,7 +10,7 @@ import pytest
 
 from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError
 from dgmark.rows.documents import read_document
-from dgmark_documents import sandbox
+from dgmark_documents import parser_process, sandbox
 from dgmark_documents.reading import MB, Limits
 from support.documents import CORPUS
 from support.unchecked import unchecked
@@ -235,3 +235,8 @@ def test_a_parser_gets_none_of_the_environment(monkeypatch: pytest.MonkeyPatch) 
         sandbox, "_START", "import os, json; print(json.dumps({'kind': 'PDF', 'text': str(sorted(os.environ))}))"
     )
     assert "SECRET" not in read_document(CORPUS / "story.pdf").text
+
+
+def test_every_kind_that_a_parser_reads_has_its_reader() -> None:
+    for kind in (None, *parser_process._PLAIN):
+        assert all(map(callable, parser_process._readers(kind).values()))
