@@ -91,6 +91,11 @@ class ChildProcess:
             self._connection.send(first)
 
     @property
+    def pid(self) -> int | None:
+        """The number of the process; None before it runs."""
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         """Whether it runs, or is being started."""
         return not self._started.done() or self._process.is_alive()
