@@ -37,11 +37,9 @@ class Evidence:
     Attributes:
         pairs: these.
         values: how much each of them counts, as a whole number.
-        weights: the same, where they do not all count alike; otherwise None.
     """
 
     kind: TestKind = "count"
-    weights: Int[np.ndarray, " pairs"] | None = None
 
     def __init__(self, pairs: DistinctPairs) -> None:
         self.pairs, self.values = pairs, np.ones(len(pairs), dtype=np.int64)
@@ -72,7 +70,8 @@ class Evidence:
         self, hashes: PairHashes, subkeys: int, which: Int[np.ndarray, " some"], sizes: Any = None
     ) -> Int[np.ndarray, "parts subkeys"]:
         """The value of the matching pairs under each sub-key; see `dgmark.watermark.bigram.sums_by_subkey`."""
-        return sums_by_subkey(hashes, subkeys, which, sizes, None if self.weights is None else self.weights[which])
+        weights = None if self.kind == "count" else self.values[which]  # without weights, it adds up bits
+        return sums_by_subkey(hashes, subkeys, which, sizes, weights)
 
     def log_ratios(
         self, heads: Int[np.ndarray, " subkeys"], inside: Int[np.ndarray, " some"], strengths: Sequence[float]
@@ -103,7 +102,7 @@ class WeightedEvidence(Evidence):
 
     def __init__(self, pairs: DistinctPairs, surprisal: Surprisal) -> None:
         self.pairs, self._surprisal = pairs, surprisal
-        self.weights = self.values = weights_of(surprisal.nats, pairs.left[pairs.first], pairs.right[pairs.first])
+        self.values = weights_of(surprisal.nats, pairs.left[pairs.first], pairs.right[pairs.first])
 
     def candidates(self, matches: Matches, level: float | None = None) -> Iterator[TokenSpan]:
         """The parts that pass; of those that overlap and reach the level, only the best by estimate."""
