@@ -41,11 +41,13 @@ def one_after_the_other(mapped: MappedText) -> MappedText:
     if not found:
         return mapped
     # what stands after a line has the place of its last character, or of where an empty line ends
-    places = np.concatenate(
-        [[*range(line.start, line.start + len(line.text)), line.start + max(0, len(line.text) - 1)] for line, _ in read]
-    )
+    ends = [line.start + len(line.text) for line, _ in read]
+    places = [
+        np.minimum(np.arange(line.start, end + 1), max(line.start, end - 1))
+        for (line, _), end in zip(read, ends, strict=True)
+    ]
     joined = "".join(line.text + end for line, end in read)
-    return mapped.then(MappedText(joined[:-1], np.minimum(places, len(text) - 1)[:-1]))
+    return mapped.then(MappedText(joined[:-1], np.minimum(np.concatenate(places), len(text) - 1)[:-1]))
 
 
 def _gutter_of(lines: list[str]) -> int | None:
