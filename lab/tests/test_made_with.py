@@ -35,11 +35,11 @@ def of_a_few_prompts() -> dict[str, str]:
         ("dgmark.detection.position.adjusted_p", lambda p, _share: p, {"position"}),
         ("dgmark.watermark.position.DEFAULT_CODE", 8, {"position", "decoding"}),
         ("dgmark_lab.baselines.prf.PRF_VERSION", "splitmix64-v2", {"kgw", "decoding-kgw"}),
-        ("dgmark.decode.selection.select_positions", without_matches, {"decoding"}),
-        ("dgmark.decode.proposals.CANDIDATES", 4, {"decoding"}),
-        ("dgmark.decode.proposals.filter_weights", lambda weights, *_rest: weights**2, {"decoding"}),
+        ("dgmark.decode.steps.selection.select_positions", without_matches, {"decoding"}),
+        ("dgmark.decode.steps.proposals.CANDIDATES", 4, {"decoding"}),
+        ("dgmark.decode.steps.proposals.filter_weights", lambda weights, *_rest: weights**2, {"decoding"}),
         ("dgmark.detection.parts.MIN_UNITS", 10**9, {"bigram"}),
-        ("dgmark.decode.draws.STEP", 12345, set()),  # other random numbers: figures over many texts stay
+        ("dgmark.decode.steps.draws.STEP", 12345, set()),  # other random numbers: figures over many texts stay
         ("dgmark_lab.experiments.store._content_hash", lambda file: file.name, {"storyteller"}),
     ],
 )

@@ -14,7 +14,7 @@ from dgmark.decode import (
     stream_generate,
 )
 from dgmark.decode.settings_file import read_settings
-from dgmark.decode.written import MarkWarning
+from dgmark.decode.texts.written import MarkWarning
 from dgmark.detection.detector import Detector, detect
 from dgmark.detection.finding import ScoredToken, Span
 from dgmark.detection.keyring import Keyring, load_keys, named_keys

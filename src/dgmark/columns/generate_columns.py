@@ -26,7 +26,7 @@ from dgmark.errors import DgmarkError, SettingsError, each, needed_extra, togeth
 from dgmark.watermark.key import WatermarkKey, check_has_key
 
 if TYPE_CHECKING:
-    from dgmark.decode.generation import Generation
+    from dgmark.decode.texts.generation import Generation
     from dgmark.models.denoiser import Denoiser
 
 
@@ -163,7 +163,7 @@ class GenerateColumns:
 
     def _written(self, rows: "list[tuple[Content, str, WatermarkKey | None]]") -> "list[Generation | DgmarkError]":
         with needed_extra("generate", "generating"):
-            from dgmark.decode.generation import generate
+            from dgmark.decode.texts.generation import generate
 
         prompts, ids, keys = zip(*rows, strict=True) if rows else ((), (), ())
         return generate(

@@ -36,7 +36,7 @@ class Rule:
 
     Attributes:
         spec: the class of its specs, which names the rule.
-        decoding: its decode side, a class as `dgmark.decode.keyed_side.KeyedSide` describes.
+        decoding: its decode side, a class as `dgmark.decode.marks.keyed_side.KeyedSide` describes.
         detection: its test, a class as `dgmark.detection.rules.TextTest` describes.
         title: what stands before "watermark" in sentences, such as "KGW"; empty for dgmark's own.
         expected_match: the share of what it counts that is expected to match, of a spec and a model's block length;
@@ -93,13 +93,13 @@ OWN = {
     for rule in (
         Rule(
             BigramSpec,
-            decoding="dgmark.decode.bigram:BigramSide",
+            decoding="dgmark.decode.marks.bigram:BigramSide",
             detection="dgmark.detection.bigram:BigramTest",
             expected_match=match_of_pairs,
         ),
         Rule(
             PositionSpec,
-            decoding="dgmark.decode.position:PositionSide",
+            decoding="dgmark.decode.marks.position:PositionSide",
             detection="dgmark.detection.position:PositionTest",
             expected_match=match_of_tokens,
         ),

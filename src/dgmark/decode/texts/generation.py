@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, Unpack, overload
 
 from dgmark.arguments.checks import Errors, flag, returns_errors
-from dgmark.decode.canvas import BatchEvents, BlockFinished, Committed, Completed, Progress, Response, collect
-from dgmark.decode.prepared import Prepared
-from dgmark.decode.requests import AskedRows, Prompt, Prompts, RowArguments, prompts_or_errors
-from dgmark.decode.written import MarkTally, Written, written_fields
+from dgmark.decode.steps.canvas import BatchEvents, BlockFinished, Committed, Completed, Progress, Response, collect
+from dgmark.decode.texts.prepared import Prepared
+from dgmark.decode.texts.requests import AskedRows, Prompt, Prompts, RowArguments, prompts_or_errors
+from dgmark.decode.texts.written import MarkTally, Written, written_fields
 from dgmark.errors import DgmarkError, ModelFault, SettingsError, without_errors
 from dgmark.models.denoiser import Denoiser
 

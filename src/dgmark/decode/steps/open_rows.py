@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dgmark.decode.proposals import Candidates
+from dgmark.decode.steps.proposals import Candidates
 from dgmark.models.host import on_device, on_host
 
 _ON_HOST = ("number", "session_row", "left")

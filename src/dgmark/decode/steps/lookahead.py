@@ -11,9 +11,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.open_rows import OpenRows, RowsAfter
-from dgmark.decode.proposals import Candidates
-from dgmark.decode.selection import Choice, alternatives
+from dgmark.decode.steps.open_rows import OpenRows, RowsAfter
+from dgmark.decode.steps.proposals import Candidates
+from dgmark.decode.steps.selection import Choice, alternatives
 from dgmark.models.host import on_host
 
 

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.rules import DecodeSide, NoMark, Step, Window
+from dgmark.decode.marks.rules import DecodeSide, NoMark, Step, Window
 from dgmark.errors import SettingsError
 from dgmark.models.host import waits
 from dgmark.watermark.key import WatermarkKey

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Int, Int8, UInt8
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.keyed_side import KeyedSide
-from dgmark.decode.rules import Places, Window
+from dgmark.decode.marks.keyed_side import KeyedSide
+from dgmark.decode.marks.rules import Places, Window
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import MAX_CODE_LENGTH, PositionSpec, tables_of

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.keyed_side import KeyedSide
-from dgmark.decode.rules import Places, Window, check_unordered
+from dgmark.decode.marks.keyed_side import KeyedSide
+from dgmark.decode.marks.rules import Places, Window, check_unordered
 from dgmark.errors import SettingsError
 from dgmark.models.host import waits
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words

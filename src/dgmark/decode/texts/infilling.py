@@ -7,15 +7,15 @@ from itertools import pairwise
 from typing import Any, Literal, Unpack, overload
 
 from dgmark.arguments.checks import Errors, returns_errors
-from dgmark.decode.canvas import Progress, Response, Trace
+from dgmark.decode.steps.canvas import Progress, Response, Trace
 from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.generation import responses_of
-from dgmark.decode.holes import HoledText, Parts, added_text, holed_text, sequence_of
-from dgmark.decode.own_check import TextChecker
-from dgmark.decode.prepared import Prepared
-from dgmark.decode.remasking import Remasker, Remasking
-from dgmark.decode.requests import AskedRows, Request, RowArguments, prompts_or_errors
-from dgmark.decode.written import MarkTally, Written, written_fields
+from dgmark.decode.texts.generation import responses_of
+from dgmark.decode.texts.holes import HoledText, Parts, added_text, holed_text, sequence_of
+from dgmark.decode.texts.own_check import TextChecker
+from dgmark.decode.texts.prepared import Prepared
+from dgmark.decode.texts.remasking import Remasker, Remasking
+from dgmark.decode.texts.requests import AskedRows, Request, RowArguments, prompts_or_errors
+from dgmark.decode.texts.written import MarkTally, Written, written_fields
 from dgmark.errors import DgmarkError, InputError, SettingsError, each, without_errors
 from dgmark.models.denoiser import Denoiser, check_model
 from dgmark.watermark.key import WatermarkKey, check_key

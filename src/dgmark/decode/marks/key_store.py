@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from dgmark.decode.keyed_side import KeyedSide, decode_side
-from dgmark.decode.rules import DecodeSide, NoMark
+from dgmark.decode.marks.keyed_side import KeyedSide, decode_side
+from dgmark.decode.marks.rules import DecodeSide, NoMark
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 

@@ -11,13 +11,13 @@ import torch
 
 from dgmark.arguments.checks import is_of, number, shown
 from dgmark.checkpoint.tokenizer import EncodedText, Tokenizer
-from dgmark.decode.canvas import Canvas, Progress, Trace, extend_trace
+from dgmark.decode.steps.canvas import Canvas, Progress, Trace, extend_trace
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.draws import seeds_within
-from dgmark.decode.generation import responses_of
-from dgmark.decode.prepared import Prepared
-from dgmark.decode.requests import Request
-from dgmark.decode.selection import blocks_to_fill
+from dgmark.decode.steps.draws import seeds_within
+from dgmark.decode.texts.generation import responses_of
+from dgmark.decode.texts.prepared import Prepared
+from dgmark.decode.texts.requests import Request
+from dgmark.decode.steps.selection import blocks_to_fill
 from dgmark.detection.detector import Detector
 from dgmark.detection.expected import expected_p
 from dgmark.errors import InputError, SettingsError, without_errors

@@ -8,7 +8,7 @@ from typing import Any
 from dgmark.arguments.checks import shown
 from dgmark.arguments.contents import as_text, is_id
 from dgmark.checkpoint.tokenizer import Tokenizer, well_formed
-from dgmark.decode.canvas import Canvas
+from dgmark.decode.steps.canvas import Canvas
 from dgmark.errors import InputError, PromptTooLong
 from dgmark.models.denoiser import Denoiser, traits_of
 

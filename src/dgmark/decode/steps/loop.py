@@ -18,14 +18,14 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from dgmark.decode.canvas import Canvas, Commits, Response, collect
+from dgmark.decode.steps.canvas import Canvas, Commits, Response, collect
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.lookahead import step_with_lookahead
-from dgmark.decode.open_rows import OpenRows, Rows, RowsAfter
-from dgmark.decode.proposals import Candidates, Proposer
-from dgmark.decode.round_trip import RoundTrip
-from dgmark.decode.rules import DecodeSide
-from dgmark.decode.selection import (
+from dgmark.decode.steps.lookahead import step_with_lookahead
+from dgmark.decode.steps.open_rows import OpenRows, Rows, RowsAfter
+from dgmark.decode.steps.proposals import Candidates, Proposer
+from dgmark.decode.steps.round_trip import RoundTrip
+from dgmark.decode.marks.rules import DecodeSide
+from dgmark.decode.steps.selection import (
     MOST_EDITING_STEPS,
     Choice,
     blocks_to_fill,
