@@ -21,13 +21,13 @@ from dgmark.columns.batch import (
 from dgmark.columns.key_source import KeySource, check_source, read_keys, refuse_to_travel
 from dgmark.columns.row_schema import Schema
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
-from dgmark.detection.finding import Phase
 from dgmark.detection.keyring import Keyring, named_keys
-from dgmark.detection.result import DETECT_FIELDS
+from dgmark.detection.reading.surprisal import SurprisalModel
+from dgmark.detection.results.finding import Phase
+from dgmark.detection.results.result import DETECT_FIELDS
 from dgmark.detection.row_keys import AnyScorer, RowKeys, detect_rows
-from dgmark.detection.rules import check_weighs, options_for
 from dgmark.detection.scorer import Scorer
-from dgmark.detection.surprisal import SurprisalModel
+from dgmark.detection.statistics.rules import check_weighs, options_for
 from dgmark.errors import KeyFileError, SettingsError, together
 from dgmark.watermark.key import WatermarkKey
 

@@ -4,8 +4,8 @@
 used.
 """
 
-from dgmark.decode.steps.draws import uniform_draws
 from dgmark.decode.marks.key_store import Keys, KeyStore
+from dgmark.decode.steps.draws import uniform_draws
 from dgmark.decode.steps.proposals import Proposals
 from dgmark.engines.core import Block, check_loop, keyed_logits, mark, mark_edits, propose_block
 

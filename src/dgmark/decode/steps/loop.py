@@ -18,13 +18,13 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from dgmark.decode.steps.canvas import Canvas, Commits, Response, collect
 from dgmark.decode.config import DecodeConfig
+from dgmark.decode.marks.rules import DecodeSide
+from dgmark.decode.steps.canvas import Canvas, Commits, Response, collect
 from dgmark.decode.steps.lookahead import step_with_lookahead
 from dgmark.decode.steps.open_rows import OpenRows, Rows, RowsAfter
 from dgmark.decode.steps.proposals import Candidates, Proposer
 from dgmark.decode.steps.round_trip import RoundTrip
-from dgmark.decode.marks.rules import DecodeSide
 from dgmark.decode.steps.selection import (
     MOST_EDITING_STEPS,
     Choice,

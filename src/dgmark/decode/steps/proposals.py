@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Bool, Float, Int, Int8
 from torch import Tensor
 
-from dgmark.decode.steps.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.steps.draws import Draws
 from dgmark.decode.marks.rules import DecodeSide, Places, Step, Window
+from dgmark.decode.steps.canvas import Canvas
+from dgmark.decode.steps.draws import Draws
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.host import waits
 

@@ -16,10 +16,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dgmark.decode.steps.canvas import Canvas
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.steps.round_trip import RoundTrip
 from dgmark.decode.marks.rules import DecodeSide, Places, Window
+from dgmark.decode.steps.canvas import Canvas
+from dgmark.decode.steps.round_trip import RoundTrip
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import BlockOrigin
 from dgmark.models.host import on_device, on_host

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any, Literal, Unpack, overload
 
 from dgmark.arguments.checks import Errors, returns_errors
-from dgmark.decode.steps.canvas import Progress, Response, Trace
 from dgmark.decode.config import DecodeConfig, Settings
+from dgmark.decode.steps.canvas import Progress, Response, Trace
 from dgmark.decode.texts.generation import responses_of
 from dgmark.decode.texts.holes import HoledText, Parts, added_text, holed_text, sequence_of
 from dgmark.decode.texts.own_check import TextChecker

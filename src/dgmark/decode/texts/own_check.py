@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector
-from dgmark.detection.finding import Verdict
-from dgmark.detection.reader import Ranges
+from dgmark.detection.reading.reader import Ranges
+from dgmark.detection.results.finding import Verdict
 from dgmark.watermark.key import WatermarkKey
 
 

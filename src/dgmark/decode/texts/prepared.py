@@ -12,14 +12,14 @@ import torch
 
 from dgmark.arguments.checks import flag, shown
 from dgmark.arguments.contents import content_of
-from dgmark.decode.steps.canvas import Canvas, Commits
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.marks.keyed_side import decode_side, side_of_rows
+from dgmark.decode.marks.rules import DecodeSide
+from dgmark.decode.steps.canvas import Canvas, Commits
 from dgmark.decode.steps.loop import decode_steps
+from dgmark.decode.steps.round_trip import RoundTrip
 from dgmark.decode.texts.own_check import TextChecker
 from dgmark.decode.texts.requests import Prompt, Request
-from dgmark.decode.steps.round_trip import RoundTrip
-from dgmark.decode.marks.rules import DecodeSide
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError, each, without_errors
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser, check_model, traits_of

@@ -11,15 +11,15 @@ import torch
 
 from dgmark.arguments.checks import is_of, number, shown
 from dgmark.checkpoint.tokenizer import EncodedText, Tokenizer
-from dgmark.decode.steps.canvas import Canvas, Progress, Trace, extend_trace
 from dgmark.decode.config import DecodeConfig
+from dgmark.decode.steps.canvas import Canvas, Progress, Trace, extend_trace
 from dgmark.decode.steps.draws import seeds_within
+from dgmark.decode.steps.selection import blocks_to_fill
 from dgmark.decode.texts.generation import responses_of
 from dgmark.decode.texts.prepared import Prepared
 from dgmark.decode.texts.requests import Request
-from dgmark.decode.steps.selection import blocks_to_fill
 from dgmark.detection.detector import Detector
-from dgmark.detection.expected import expected_p
+from dgmark.detection.statistics.expected import expected_p
 from dgmark.errors import InputError, SettingsError, without_errors
 from dgmark.models.denoiser import Denoiser, open_session, traits_of
 from dgmark.watermark.key import WatermarkKey

@@ -11,8 +11,8 @@ import numpy as np
 
 from dgmark.arguments.checks import flag, is_of, several, shown
 from dgmark.arguments.contents import TextOrIds, as_text, contents_or_errors, id_of_row
-from dgmark.decode.steps.canvas import Progress
 from dgmark.decode.config import DecodeConfig, DecodeSettings, Settings, settings_of
+from dgmark.decode.steps.canvas import Progress
 from dgmark.decode.steps.draws import check_seed
 from dgmark.decode.texts.own_check import TextChecker
 from dgmark.errors import DgmarkError, InputError, SettingsError

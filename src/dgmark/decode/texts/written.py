@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dgmark.decode.steps.canvas import Trace
 from dgmark.decode.config import Settings
+from dgmark.decode.steps.canvas import Trace
 from dgmark.decode.texts.own_check import Check
 from dgmark.decode.texts.requests import Request
 from dgmark.detection.detector import DEFAULT_FPR
-from dgmark.detection.finding import Verdict
+from dgmark.detection.results.finding import Verdict
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
 

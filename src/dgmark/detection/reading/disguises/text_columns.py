@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dgmark.detection.disguises.mapped_text import LINE, MappedText
+from dgmark.detection.reading.disguises.mapped_text import LINE, MappedText
 
 _LEAST, _SHARE = 8, 1 / 2  # lines with text on both sides of the gutter, and their share of all lines on a page
 _FEWEST_WORDS = 3  # words of a line of a column, on the average: the cells of a table have fewer

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Int
 
-from dgmark.detection.evidence import Evidence
+from dgmark.detection.statistics.evidence import Evidence
 from dgmark.watermark.bigram import PairHashes
 
 # strengths of the mark that the confidence in a sub-key averages over: twice the share of matching pairs, less 1

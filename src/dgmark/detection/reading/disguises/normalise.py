@@ -12,7 +12,7 @@ from functools import cache
 from typing import Literal
 
 from dgmark.arguments.checks import several, shown
-from dgmark.detection.disguises.terminal import count_terminal_codes, without_terminal_codes
+from dgmark.detection.reading.disguises.terminal import count_terminal_codes, without_terminal_codes
 from dgmark.errors import SettingsError, needed_extra
 
 # characters that show nothing (Unicode's Default_Ignorable_Code_Point), the marks of annotations and of objects, and

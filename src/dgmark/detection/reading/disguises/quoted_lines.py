@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
-from dgmark.detection.disguises.mapped_text import LINE, MappedText
+from dgmark.detection.reading.disguises.mapped_text import LINE, MappedText
 
 _LEAST = 3  # quoted lines in a row
 _SOME = re.compile("^ ?[>|]", re.MULTILINE)

@@ -9,9 +9,9 @@ from functools import lru_cache
 from math import sqrt
 from statistics import NormalDist
 
-from dgmark.detection.finding import Finding
-from dgmark.detection.match_null import MatchNull
-from dgmark.detection.p_values import adjusted_p
+from dgmark.detection.results.finding import Finding
+from dgmark.detection.statistics.match_null import MatchNull
+from dgmark.detection.statistics.p_values import adjusted_p
 from dgmark.watermark.rules import find_rule
 from dgmark.watermark.spec import WatermarkSpec
 

@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from dgmark.arguments.checks import flag, several
 from dgmark.arguments.column_names import Fields
 from dgmark.arguments.contents import Content, TextOrIds, content_of
-from dgmark.detection.finding import Finding, Span
-from dgmark.detection.sentences import summary
+from dgmark.detection.results.finding import Finding, Span
+from dgmark.detection.results.sentences import summary
 from dgmark.errors import SettingsError
 from dgmark.watermark.rules import OWN, find_rule
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Bool, Int
 
-from dgmark.detection.parts import Parts
-from dgmark.detection.reader import ScoredIds
+from dgmark.detection.reading.reader import ScoredIds
+from dgmark.detection.statistics.parts import Parts
 from dgmark.watermark.bigram import BigramSpec, pair_words, pairs_of
 from dgmark.watermark.spec import check_ids
 from dgmark.watermark.word_classes import told_apart

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.detection.finding import TestKind, TokenSpan, WeightFigures
-from dgmark.detection.p_values import MIN_P, adjusted_p, log_bounds, log_tail, p_value_of, z_score
-from dgmark.detection.pair_weights import Surprisal, digest_of, weights_of
-from dgmark.detection.pairs import DistinctPairs
-from dgmark.detection.weighted_coins import WeightedCoins, close_log_tails, effective_number
+from dgmark.detection.reading.pair_weights import Surprisal, digest_of, weights_of
+from dgmark.detection.results.finding import TestKind, TokenSpan, WeightFigures
+from dgmark.detection.statistics.p_values import MIN_P, adjusted_p, log_bounds, log_tail, p_value_of, z_score
+from dgmark.detection.statistics.pairs import DistinctPairs
+from dgmark.detection.statistics.weighted_coins import WeightedCoins, close_log_tails, effective_number
 from dgmark.watermark.bigram import PairHashes, sums_by_subkey
 
 Matches = Bool[np.ndarray, " pairs"]

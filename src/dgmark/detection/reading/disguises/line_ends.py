@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
-from dgmark.detection.disguises.mapped_text import LINE, MappedText
+from dgmark.detection.reading.disguises.mapped_text import LINE, MappedText
 
 # a text is hard-wrapped if its lines are so wide, and as many of them, and such a share of them, end for want of room
 _WIDTHS = range(40, 101)

@@ -5,8 +5,8 @@ The report, the command line and `Detection.summary` all say it in these words.
 
 import math
 
-from dgmark.detection.disguises.readings import COLUMNS, LAYOUT, MARKUP, QUOTING, TYPOGRAPHY, WRAPPING
-from dgmark.detection.finding import Finding
+from dgmark.detection.reading.disguises.readings import COLUMNS, LAYOUT, MARKUP, QUOTING, TYPOGRAPHY, WRAPPING
+from dgmark.detection.results.finding import Finding
 
 MIN_TOKENS = 200
 ANY_SOURCE = "A text without this watermark may come from any other language model or from a person."

@@ -11,7 +11,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from jaxtyping import Float, Int, Integer
 
-from dgmark.detection.p_values import p_value_of
+from dgmark.detection.statistics.p_values import p_value_of
 
 # beyond these limits the convolution is slow or leaves the range of a float; the Fourier path has neither limit
 _CONVOLVED_SPAN = 4096

@@ -19,8 +19,8 @@ from jaxtyping import Bool, Float, Int
 from dgmark.arguments.checks import several, shown, whole
 from dgmark.arguments.contents import Content, TextOrIds, content_of
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
-from dgmark.detection.pair_weights import Surprisal
-from dgmark.detection.surprisal import Offsets, SurprisalModel, checked_surprisal, nats_of_tokens, text_of_ids
+from dgmark.detection.reading.pair_weights import Surprisal
+from dgmark.detection.reading.surprisal import Offsets, SurprisalModel, checked_surprisal, nats_of_tokens, text_of_ids
 from dgmark.errors import (
     DgmarkError,
     ModelFault,

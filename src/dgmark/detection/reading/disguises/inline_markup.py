@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from dgmark.detection.disguises.mapped_text import MappedText
+from dgmark.detection.reading.disguises.mapped_text import MappedText
 
 _SIGNS = r"*_`[]{}<>\~=|&@'/+^"
 _FEWEST_SIGNS = 1 / 16  # for each space, the signs from which on a text is looked at

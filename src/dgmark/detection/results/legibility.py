@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import cast
 
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.finding import Uncertain
-from dgmark.detection.reader import Reader
-from dgmark.detection.result import Detection
+from dgmark.detection.reading.reader import Reader
+from dgmark.detection.results.finding import Uncertain
+from dgmark.detection.results.result import Detection
 from dgmark.errors import InputError
 
 _WORD = re.compile(r"(?<![^\W\d_])[A-Za-z]+(?![^\W\d_])")

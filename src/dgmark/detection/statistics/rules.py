@@ -9,9 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from dgmark.detection.finding import TOKENS, Finding, RuleFigures, TokenSpan, Uncertain
-from dgmark.detection.reader import ScoredIds
-from dgmark.detection.surprisal import SurprisalModel
+from dgmark.detection.reading.reader import ScoredIds
+from dgmark.detection.reading.surprisal import SurprisalModel
+from dgmark.detection.results.finding import TOKENS, Finding, RuleFigures, TokenSpan, Uncertain
 from dgmark.errors import DgmarkError, SettingsError, each
 from dgmark.watermark.key import WatermarkKey
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 
-from dgmark.detection.disguises.mapped_text import MappedText
+from dgmark.detection.reading.disguises.mapped_text import MappedText
 
 _LEAST = 24  # words in a row between which the same must stand
 _SHARE_NAMES = 1 / 8  # of all words, the share of one that is the name of an element and no word; "the" is 1 of 14

@@ -6,7 +6,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from dgmark.detection.disguises.readings import LAYOUT
+from dgmark.detection.reading.disguises.readings import LAYOUT
 
 # the share of a text from which on spans count as all of it
 WHOLE_TEXT = 0.8

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from dgmark.detection.evidence import evidence_of
-from dgmark.detection.finding import Finding, PairFigures, TokenSpan, Uncertain
-from dgmark.detection.p_values import adjusted_p, binomial_tail, bonferroni_p
-from dgmark.detection.pair_weights import CAP, choice_of
-from dgmark.detection.pairs import DistinctPairs
-from dgmark.detection.parts import FIRST_UNIT, WHOLE_SHARE
-from dgmark.detection.reader import ScoredIds
-from dgmark.detection.rules import DetectionSettings, Expectation, TextTest
-from dgmark.detection.subkeys import confidence_in, ranked_subkeys
+from dgmark.detection.reading.pair_weights import CAP, choice_of
+from dgmark.detection.reading.reader import ScoredIds
+from dgmark.detection.results.finding import Finding, PairFigures, TokenSpan, Uncertain
+from dgmark.detection.statistics.evidence import evidence_of
+from dgmark.detection.statistics.p_values import adjusted_p, binomial_tail, bonferroni_p
+from dgmark.detection.statistics.pairs import DistinctPairs
+from dgmark.detection.statistics.parts import FIRST_UNIT, WHOLE_SHARE
+from dgmark.detection.statistics.rules import DetectionSettings, Expectation, TextTest
+from dgmark.detection.statistics.subkeys import confidence_in, ranked_subkeys
 from dgmark.errors import DgmarkError
 from dgmark.watermark.bigram import BigramSpec, PairHashes, pair_key
 from dgmark.watermark.key import WatermarkKey

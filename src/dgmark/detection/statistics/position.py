@@ -15,11 +15,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from dgmark.arguments.checks import is_of, shown, whole
-from dgmark.detection.finding import Finding, Phase, PositionFigures, Uncertain
-from dgmark.detection.match_null import MatchNull, residue_counts
-from dgmark.detection.p_values import adjusted_p, z_score
-from dgmark.detection.reader import ScoredIds
-from dgmark.detection.rules import DetectionSettings, Expectation, RuleOptions, TextTest
+from dgmark.detection.reading.reader import ScoredIds
+from dgmark.detection.results.finding import Finding, Phase, PositionFigures, Uncertain
+from dgmark.detection.statistics.match_null import MatchNull, residue_counts
+from dgmark.detection.statistics.p_values import adjusted_p, z_score
+from dgmark.detection.statistics.rules import DetectionSettings, Expectation, RuleOptions, TextTest
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import FEW_TOKENS, PositionSpec, tables_of

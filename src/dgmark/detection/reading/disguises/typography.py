@@ -7,7 +7,7 @@ way, so that the pairs around them change. Knows nothing of tokens and keys. Our
 import re
 from collections.abc import Iterator
 
-from dgmark.detection.disguises.mapped_text import MappedText
+from dgmark.detection.reading.disguises.mapped_text import MappedText
 
 _SIGNS = re.compile("[“”„‟‘’‚‛—–…ﬀ-ﬄ]")
 _LEAST = 1 / 64  # of the words, as many signs: fewer cost a mark less than a second reading does

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dgmark.arguments.contents import Content
-from dgmark.detection.disguises.inline_markup import without_markup
-from dgmark.detection.disguises.line_ends import unwrap
-from dgmark.detection.disguises.mapped_text import MappedText
-from dgmark.detection.disguises.normalise import normalise
-from dgmark.detection.disguises.quoted_lines import without_quoting
-from dgmark.detection.disguises.separators import without_separators
-from dgmark.detection.disguises.text_columns import one_after_the_other
-from dgmark.detection.disguises.typography import write_straight
+from dgmark.detection.reading.disguises.inline_markup import without_markup
+from dgmark.detection.reading.disguises.line_ends import unwrap
+from dgmark.detection.reading.disguises.mapped_text import MappedText
+from dgmark.detection.reading.disguises.normalise import normalise
+from dgmark.detection.reading.disguises.quoted_lines import without_quoting
+from dgmark.detection.reading.disguises.separators import without_separators
+from dgmark.detection.reading.disguises.text_columns import one_after_the_other
+from dgmark.detection.reading.disguises.typography import write_straight
 
 
 def _without_signs(mapped: MappedText) -> MappedText:
