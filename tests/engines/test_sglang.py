@@ -206,6 +206,33 @@ def test_a_request_that_was_never_validated_is_not_decoded_unmarked(algorithm: A
         engine._round([Req.of("stranger", [2, 3])])
 
 
+@dataclass(frozen=True)
+class EditingToy(BlockCausalToy):
+    """A toy with two words for deletions and insertions, which it likes best."""
+
+    edit_ids: tuple[int, ...] = (5, 9)
+    spread: float = 8.0
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        logits = super().__call__(ids)
+        logits[..., list(self.edit_ids)] += 6
+        return logits
+
+
+def test_no_text_has_a_token_that_deletes_or_inserts(algorithm: Any, keys: Path) -> None:
+    engine = Server(algorithm, EditingToy(), {"keys": str(keys), "key": "many", "temperature": 1.0})
+    answers = engine.serve([Req.of(f"edit {n}", prompt(n, 1 + n % 9)) for n in range(200)], 16, at_once=50)
+    assert len(answers) == 200
+    assert not {5, 9} & {token for answer in answers.values() for token in answer}
+
+
+@pytest.mark.parametrize("ids", [(5,), ("5", 9)])
+def test_half_of_what_edits_is_refused(algorithm: Any, keys: Path, ids: tuple[Any, ...]) -> None:
+    engine = Server(algorithm, EditingToy(edit_ids=ids), {"keys": str(keys), "key": "many", "bias": 2})
+    with pytest.raises(SettingsError, match="delete_token_id and split_token_id: fetch the checkpoint again"):
+        engine._round([Req.of("r", [2, 3])])
+
+
 # --- SGLang itself ---
 
 
@@ -240,6 +267,7 @@ def test_sglang_has_what_the_plug_in_reads() -> None:
         "rids=[req.rid for req in batch.reqs]",
         "ret.positions.view(-1, block_size) < prompt_lens[:, None]",
     )
+    wheel.check(f"{srt}/model_executor/model_runner.py", "self.model_config = model_config")
     wheel.check(f"{srt}/dllm/mixin/scheduler.py", "req.output_ids.extend(next_token_ids)")
     wheel.check(f"{srt}/managers/schedule_batch.py", "origin_input_ids: array[int]", "weakref.proxy(self)")
     wheel.check(f"{srt}/sampling/sampling_params.py", "custom_params:", "sampling_seed:")

@@ -105,6 +105,8 @@ class Server:
             block_size=self.block, mask_id=model.mask_id, first_done_first_out_mode=fdfo, algorithm_config=settings
         )
         self.algorithm = algorithm(config)
+        edits = dict(zip(("delete_token_id", "split_token_id"), getattr(model, "edit_ids", ()), strict=False))
+        self.model_config = SimpleNamespace(hf_config=SimpleNamespace(**edits))
         self.steps: list[tuple[str, list[int]]] = []  # the positions that each round committed in a request
 
     def forward(self, forward_batch: Any, pp_proxy_tensors: None) -> Any:  # noqa: ARG002

@@ -58,12 +58,27 @@ class _Request:
 _UNMARKED = _Request(None, 0, 0)
 
 
+def _edit_ids(config: Any) -> list[int]:
+    """The ids by which LLaDA 2.2 deletes and inserts, as its config.json states them; they are no tokens of a text.
+
+    Raises:
+        SettingsError: one of them is stated, or what is stated is no number.
+    """
+    names = ("delete_token_id", "split_token_id")
+    ids = [one for one in (getattr(config, name, None) for name in names) if one is not None]
+    if len(ids) == 1 or not all(type(one) is int for one in ids):
+        raise SettingsError(
+            f"config.json of the model states {ids} as {' and '.join(names)}: fetch the checkpoint again"
+        )
+    return ids
+
+
 class SGLangMarking:
     """The algorithm without its base class, which only SGLang has; the methods are those of its `DllmAlgorithm`.
 
     A step takes, at each masked place of each block, the model's token and its confidence, and commits what `mark`
     chooses. A block is reported done one forward after its last commit, so that its keys and values are those of its
-    final tokens.
+    final tokens. LLaDA 2.2 is decoded without its insertions and deletions.
     """
 
     supported_architectures = ("LLaDA2MoeModelLM", "SDARForCausalLM", "SDARMoeForCausalLM")
@@ -81,6 +96,13 @@ class SGLangMarking:
         type(self)._policy = policy  # `validate_request` belongs to the class
         self._config = policy.config
         self._store: KeyStore | None = None
+        self._forbidden: list[int] | None = None
+
+    def run(self, model_runner: Any, *arguments: Any, **options: Any) -> Any:
+        """Decode as the base class does, once it is known which ids the model may not write."""
+        if self._forbidden is None:
+            self._forbidden = [self.mask_id, *_edit_ids(model_runner.model_config.hf_config)]
+        return super().run(model_runner, *arguments, **options)  # type: ignore[misc]
 
     @classmethod
     def validate_request(cls, req: Any) -> str | None:
@@ -113,7 +135,7 @@ class SGLangMarking:
         positions = forward_batch.positions.view(shape).long() - rows_of([one.start for one in requests], ids)[:, None]
         uniforms = self._draws(requests, states, positions)
         logits = full_logits.view(*shape, -1)
-        forbidden = torch.full((1,), self.mask_id, dtype=torch.long, device=ids.device)
+        forbidden = rows_of(self._forbidden or [self.mask_id], ids)
         store = self._key_store(logits)
         keys, tokens = store.of([one.key for one in requests]), None
         if store.side.reach():
