@@ -303,13 +303,19 @@ def experts(h: Tensor, w: State, config: Config) -> Tensor:
     """The experts with the highest weights of a softmax over all; their weights sum to 1 if they are normalised.
 
     LLaDA 2: sigmoids take the place of the softmax, and a bias is added that only chooses. Groups of experts are chosen
-    first, by the sum of their best two. Further experts serve every token.
+    first, by the sum of their best two. Further experts serve every token. LLaDA 2.2: in place of the groups, each
+    block bars the experts that are not among the best, by their best score in the block.
     """
     scores = h @ w["mlp.gate.weight"].T
     grouped = "n_group" in config
     weights = torch.sigmoid(scores) if grouped else torch.softmax(scores, -1)
     ranked = weights
-    if grouped:
+    if "expert_capacity" in config:
+        blocks = (weights + w["mlp.gate.expert_bias"]).unflatten(1, (-1, config["block_size"]))
+        most = blocks.amax(2, keepdim=True)
+        barred = most < most.topk(config["expert_capacity"], -1).values[..., -1:]
+        ranked = blocks.masked_fill(barred, -torch.inf).flatten(1, 2)
+    elif grouped:
         groups = (weights + w["mlp.gate.expert_bias"]).view(*h.shape[:-1], config["n_group"], -1)
         of_group = groups.topk(2, -1).values.sum(-1)
         barred = of_group < of_group.topk(config["topk_group"], -1).values[..., -1:]

@@ -88,6 +88,8 @@ class Family:
         title: what people call it.
         model_types: `model_type` of its config.json.
         architectures: `architectures` of its config.json, which tells apart what shares a model_type.
+        marker_field: the field of config.json that only its checkpoints state, above 0, among those of the same
+            architecture.
         mask_tokens: names of the mask token, the first one that the tokenizer knows holds.
         known_ids: special ids of the published checkpoints by their padded vocabulary.
         defaults: decoding settings of the paper; see `dgmark.models.denoiser.Traits`.
@@ -101,6 +103,8 @@ class Family:
         block_multiple: positions of a block of its attention mask; None if the mask has no blocks of its own.
         block_field: the field of config.json that states another `block_multiple` of a checkpoint.
         block_origin: where those blocks are counted from; see `dgmark.models.denoiser.Traits`.
+        edit_fields: the fields of config.json that state the ids by which it deletes and inserts tokens, in this order;
+            see `dgmark.models.denoiser.Traits`.
         context_length: most positions it was trained on, where config.json states more.
         chat: how it reads messages; None where the family has no one template.
         published: checkpoints on the hub.
@@ -111,6 +115,7 @@ class Family:
     model_types: tuple[str, ...]
     architectures: tuple[str, ...]
     mask_tokens: tuple[str, ...]
+    marker_field: str | None = None
     known_ids: Mapping[int, KnownIds] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     confidence_source: Literal["model", "sampling"] = "model"
@@ -120,6 +125,7 @@ class Family:
     block_multiple: int | None = None
     block_field: str | None = None
     block_origin: Literal["response", "canvas"] = "response"
+    edit_fields: tuple[str, str] | None = None
     context_length: int | None = None
     chat: ChatTemplate | None = None
     published: tuple[Published, ...] = ()
@@ -210,6 +216,20 @@ LLADA2 = Family(
         Published("inclusionAI/LLaDA2.0-mini", 16.26e9, "Apache-2.0"),
         Published("inclusionAI/LLaDA2.0-flash", 103e9, "Apache-2.0"),
         Published("inclusionAI/LLaDA2.1-mini", 16.26e9, "see its card"),
+    ),
+)
+
+LLADA22 = replace(
+    LLADA2,
+    name="llada2.2",
+    title="LLaDA 2.2",
+    marker_field="expert_capacity",
+    confidence_source="model",
+    block_field="block_size",
+    edit_fields=("delete_token_id", "split_token_id"),
+    published=(
+        Published("inclusionAI/LLaDA2.2-mini", 16.26e9, "Apache-2.0"),
+        Published("inclusionAI/LLaDA2.2-flash", 102.89e9, "Apache-2.0"),
     ),
 )
 
@@ -373,7 +393,7 @@ BLOCK_LLAMA = Family(
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
-        *(LLADA, DREAM, LLADA2, LLADA_MOE, SDAR, FAST_DLLM, DIFFCODER, NEMOTRON, A2D_MDLM, A2D_BD3LM, RND1),
+        *(LLADA, DREAM, LLADA2, LLADA22, LLADA_MOE, SDAR, FAST_DLLM, DIFFCODER, NEMOTRON, A2D_MDLM, A2D_BD3LM, RND1),
         BLOCK_LLAMA,
     )
 }
@@ -384,13 +404,6 @@ REFUSED = {
     "last forward, so the choice of positions decides no token of the text, and leaves no mark there; write with "
     "diffusers' DiffusionGemmaPipeline and dgmark's MarkingBlockRefinementScheduler, which commits tokens "
     "(docs/models.md)",
-}
-
-
-# A field of config.json that makes another model of the same model_type: the reason.
-REFUSED_FIELDS = {
-    "expert_capacity": "LLaDA 2.2 lets each block choose the experts that may serve its positions, and edits text by "
-    "inserting and deleting tokens; dgmark does neither (docs/models.md)",
 }
 
 
@@ -418,12 +431,11 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
     for known in (model_type, *architectures):
         if known in REFUSED:
             raise CheckpointFormat(f"{checkpoint.folder} cannot be decoded: {REFUSED[known]}")
-    for field_name, reason in REFUSED_FIELDS.items():
-        if checkpoint.config.get(field_name) is not None:
-            raise CheckpointFormat(f"{checkpoint.folder} states {field_name} and cannot be decoded: {reason}")
     by_architecture = [family for family in FAMILIES.values() if set(architectures) & set(family.architectures)]
     by_model_type = [family for family in FAMILIES.values() if model_type in family.model_types]
     found = by_architecture or by_model_type  # LLaDA-MoE bears LLaDA's model_type
+    marked = [one for one in found if one.marker_field is not None and checkpoint.config.get(one.marker_field)]
+    found = marked or [one for one in found if one.marker_field is None]
     if len(found) > 1:
         place = f"{checkpoint.name} {checkpoint.folder}"
         named = [one for one in found if any(known.hub_id.split("/")[1] in place for known in one.published)]

@@ -21,7 +21,7 @@ from dgmark.detection.statistics.expected import MAX_TOKENS, expected_p, tokens_
 from dgmark.detection.statistics.rules import language_model
 from dgmark.errors import CheckpointFormat, InputError, SettingsError
 from dgmark.files.inputs import names_of
-from dgmark.models.special_ids import find_end_ids, find_mask_id
+from dgmark.models.special_ids import find_edit_ids, find_end_ids, find_mask_id
 from dgmark.rows.detect_files import read_sources
 from dgmark.rows.jsonl import BadRow
 from dgmark.rows.texts import Item
@@ -102,7 +102,7 @@ def _refusal(model: str) -> str | None:
     checkpoint, tokenizer = find_checkpoint(model), load_tokenizer(model)
     try:
         family = family_of(checkpoint)
-        find_mask_id(checkpoint, tokenizer, family)
+        find_edit_ids(checkpoint, family, {find_mask_id(checkpoint, tokenizer, family)})
         find_end_ids(checkpoint, tokenizer, family)
     except CheckpointFormat as error:
         return str(error)

@@ -66,11 +66,11 @@ def decoder_config(
     for name, values in supported.items():
         if source.get(name, values[0]) not in values:
             raise CheckpointFormat(f"{checkpoint.folder}: {name} is {source[name]!r}, only {values[0]!r} can be loaded")
-    rotary = source.get("rope_parameters")  # written by transformers 5
-    if rotary is None:
+    rotary = {"rope_type": "default", **(source.get("rope_parameters") or {})}  # written by transformers 5
+    if "rope_theta" not in rotary:
         (theta,) = checkpoint.require("rope_theta")
-        rotary = {"rope_type": "default", "rope_theta": float(theta)}
-    rotary = {**rotary, **fields.pop("rope_parameters", {})}
+        rotary["rope_theta"] = float(theta)
+    rotary |= fields.pop("rope_parameters", {})
     tied = fields.pop("tie_word_embeddings", source.get("tie_word_embeddings", False))
     build: Any = kind  # each class has fields of its own
     config: Config = build(

@@ -97,6 +97,8 @@ class Traits:
         block_multiple: positions in a block of the model's own attention mask (LLaDA2: 32), counted from position 0 of
             the canvas; `block_length` must divide it. None if the model attends to the whole canvas.
         pads: whether the model's sessions take padding: rows with prompts of different lengths in one batch.
+        edit_ids: the ids by which the model asks for edits (LLaDA 2.2), which no text holds: the first deletes the
+            token in whose place it is proposed, the second inserts a position before it. None if there are none.
     """
 
     name: str
@@ -107,6 +109,7 @@ class Traits:
     block_origin: BlockOrigin = "response"
     block_multiple: int | None = None
     pads: bool = False
+    edit_ids: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         for trait, value, known in (

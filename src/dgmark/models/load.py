@@ -18,7 +18,7 @@ from dgmark.models.architecture import Architecture
 from dgmark.models.assembly import BASE, assemble
 from dgmark.models.compiled import compile_network
 from dgmark.models.denoiser import CacheMode, Session
-from dgmark.models.families import decoder, llada, llada2, llada_moe
+from dgmark.models.families import decoder, llada, llada2, llada22, llada_moe
 from dgmark.models.gguf import load_gguf
 from dgmark.models.loaded import LoadedModel, has_amx, stated_facts
 from dgmark.models.mlx import DEVICE as MLX
@@ -44,7 +44,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     architecture.family.name: architecture
     for architecture in (
         *decoder.ARCHITECTURES,
-        *(module.ARCHITECTURE for module in (llada, llada2, llada_moe)),
+        *(module.ARCHITECTURE for module in (llada, llada2, llada22, llada_moe)),
     )
 }
 

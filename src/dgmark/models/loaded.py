@@ -14,7 +14,7 @@ from dgmark.checkpoint.folder import Checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import CheckpointFormat
 from dgmark.models.denoiser import CacheMode, Session, Traits
-from dgmark.models.special_ids import find_end_ids, find_mask_id
+from dgmark.models.special_ids import find_edit_ids, find_end_ids, find_mask_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,7 @@ class LoadedModel(ABC):
     family: Family
     dtype: torch.dtype | str
     block: int | None = None
+    edit_ids: tuple[int, int] | None = None
 
     @property
     def defaults(self) -> Mapping[str, Any]:
@@ -58,6 +59,7 @@ class LoadedModel(ABC):
             block_origin=self.family.block_origin,
             block_multiple=self.block,
             pads=self.pads,
+            edit_ids=self.edit_ids,
         )
 
     @torch.inference_mode()
@@ -88,11 +90,13 @@ def stated_facts(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
             f"{checkpoint.folder}: the tokenizer has {tokenizer.vocab_size} ids, the model {checkpoint.vocab_size}; "
             "they are not of one checkpoint"
         )
+    mask_id, end_ids = find_mask_id(checkpoint, tokenizer, family), find_end_ids(checkpoint, tokenizer, family)
     return {
         "name": checkpoint.name,
         "tokenizer": tokenizer,
-        "mask_id": find_mask_id(checkpoint, tokenizer, family),
-        "end_ids": find_end_ids(checkpoint, tokenizer, family),
+        "mask_id": mask_id,
+        "end_ids": end_ids,
+        "edit_ids": find_edit_ids(checkpoint, family, {mask_id, *end_ids}),
         "vocab_size": checkpoint.vocab_size,
         "family": family,
         "block": family.block_of(checkpoint),

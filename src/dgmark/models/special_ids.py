@@ -1,5 +1,6 @@
-"""The mask id and the end ids of a checkpoint: read from its files, and checked against known ids of its family."""
+"""The mask id, the end ids and the ids of edits of a checkpoint: read from its files, checked against known ones."""
 
+from collections.abc import Collection
 from typing import Any
 
 from dgmark.checkpoint.families import Family
@@ -56,6 +57,29 @@ def find_end_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
             "checkpoint"
         )
     return tuple(sorted(ends))
+
+
+def find_edit_ids(checkpoint: Checkpoint, family: Family, others: Collection[int]) -> tuple[int, int] | None:
+    """Find the ids by which a model asks for a deletion and for an insertion; None if its family has none.
+
+    Args:
+        checkpoint: the checkpoint, whose config.json states them.
+        family: its family.
+        others: ids that mean something else, such as the mask.
+
+    Raises:
+        CheckpointFormat: an id is missing, or means something else, or is outside the vocabulary.
+    """
+    if family.edit_fields is None:
+        return None
+    delete, split = checkpoint.require(*family.edit_fields)
+    for name, stated, taken in zip(family.edit_fields, (delete, split), (others, {*others, delete}), strict=True):
+        if type(stated) is not int or not 0 <= stated < checkpoint.vocab_size or stated in taken:
+            raise CheckpointFormat(
+                f"{checkpoint.folder}: {name} is {stated!r}, which is no id of its own among the "
+                f"{checkpoint.vocab_size} ids; fetch the checkpoint again"
+            )
+    return delete, split
 
 
 def _mask_token_id(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -> int | None:

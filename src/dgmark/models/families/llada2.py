@@ -4,6 +4,7 @@ The router is the same function, and attention has the same norms of queries and
 embedding. Only names differ, and some tensors are split or stacked (queries, keys and values; the experts).
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
@@ -51,15 +52,16 @@ register_checkpoint_conversion_mapping(
     overwrite=True,
 )
 
-_NAMES = {
+NAMES = {
     **{name: name for name in (*SIZES, "intermediate_size", "moe_intermediate_size", "num_experts_per_tok")},
-    **{name: name for name in ("n_group", "topk_group", "first_k_dense_replace", "routed_scaling_factor")},
+    **{name: name for name in ("first_k_dense_replace", "routed_scaling_factor")},
     "n_routed_experts": "num_experts",
     "n_shared_experts": "num_shared_experts",
 }
+# the groups of experts, of which a token chooses some
+_GROUPS = {name: name for name in ("n_group", "topk_group")}
 # The only values of these switches that the Glm4Moe class supports.
-_SUPPORTED: dict[str, tuple[Any, ...]] = {
-    "expert_capacity": (None,),  # LLaDA 2.2's
+SUPPORTED: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("silu",),
     "moe_router_enable_expert_bias": (True,),
     "norm_head": (False,),
@@ -75,25 +77,38 @@ _SUPPORTED: dict[str, tuple[Any, ...]] = {
 }
 
 
-def glm4_moe_config(checkpoint: Checkpoint) -> Glm4MoeConfig:
+def glm4_moe_config(
+    checkpoint: Checkpoint,
+    names: Mapping[str, str] = _GROUPS | NAMES,
+    supported: Mapping[str, tuple[Any, ...]] = SUPPORTED | {"expert_capacity": (None, 0)},
+    **fields: Any,
+) -> Glm4MoeConfig:
     """LLaDA 2's configuration for transformers' Glm4Moe class.
+
+    Args:
+        checkpoint: the checkpoint.
+        names: see `decoder_config`.
+        supported: see `decoder_config`.
+        fields: see `decoder_config`.
 
     Raises:
         CheckpointFormat: a switch has a value that cannot be loaded, or a field is missing.
     """
     hidden, heads = checkpoint.require("hidden_size", "num_attention_heads")
-    rotary = checkpoint.config.get("partial_rotary_factor", 0.5)
+    nested = checkpoint.config.get("rope_parameters") or {}  # where transformers 5 writes it
+    rotary = nested.get("partial_rotary_factor", checkpoint.config.get("partial_rotary_factor", 0.5))
     return decoder_config(
         Glm4MoeConfig,
         checkpoint,
-        _NAMES,
-        _SUPPORTED,
+        names,
+        supported,
         use_qk_norm=True,
         norm_topk_prob=True,
         num_mtp_layers=0,
         attention_bias=False,
         head_dim=checkpoint.config.get("head_dim") or hidden // heads,
         rope_parameters={"partial_rotary_factor": float(rotary)},
+        **fields,
     )
 
 
