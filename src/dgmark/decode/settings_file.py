@@ -37,7 +37,7 @@ class TunedSettings(BaseModel):
     rule: str
     decoding: dict[str, bool | int | float | str | None]
 
-    def check_key(self, key: WatermarkKey | None) -> None:
+    def check_rule(self, key: WatermarkKey | None) -> None:
         """Refuse a key of another rule; text without a mark has none.
 
         Raises:
@@ -93,5 +93,5 @@ def read_settings(path: str | Path, *, key: WatermarkKey | None) -> Settings:
     """
     check_key(key, or_none=True)
     tuned = read_settings_file(as_path(path, "a settings file"))
-    tuned.check_key(key)
+    tuned.check_rule(key)
     return tuned.decoding

@@ -160,7 +160,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         if named["temperature"] and named["use_multinomial"]:
             filters: dict[str, Any] = {"top_k": named["top_k"] or None, "top_p": named["top_p"]}
             config = DecodeConfig(temperature=float(named["temperature"]), **filters, **self._draws)
-        self._keys.side.check(config)
+        self._keys.side.check_config(config)
         if self._block.keyed(config) is None:
             return None
         before, after = keyed_logits(logits, self._block, config)

@@ -55,7 +55,7 @@ class Policy(MarkingPolicy):
         if self.default not in self.keys:
             raise SettingsError(f"there is no key {self.default!r}; the keys are {', '.join(sorted(self.keys))}")
         keys = [key.for_text() for key in self.keys.values()]
-        side_of_rows(keys, "cpu", fixed_shapes=True).check(self.config)  # as the store that holds them will be
+        side_of_rows(keys, "cpu", fixed_shapes=True).check_config(self.config)  # as the store that holds them will be
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], **defaults: Any) -> "Policy":

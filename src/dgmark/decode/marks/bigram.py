@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.marks.keyed_side import KeyedSide
-from dgmark.decode.marks.rules import Places, Window, check_unordered
+from dgmark.decode.marks.rules import UNUSED_WITHOUT_ORDER, Places, Window
 from dgmark.errors import SettingsError
 from dgmark.models.host import waits
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
@@ -40,6 +40,7 @@ class BigramSide(KeyedSide):
             and a step may stand in a CUDA graph; else only those pairs are hashed that exist.
     """
 
+    unused = UNUSED_WITHOUT_ORDER
     first: Int[Tensor, " batch"]
     second: Int[Tensor, " batch"]
     number: Int[Tensor, " batch"]
@@ -84,7 +85,7 @@ class BigramSide(KeyedSide):
             fixed_shapes=fixed_shapes,
         )
 
-    def check_key(self, key: WatermarkKey) -> None:
+    def check_compatible(self, key: WatermarkKey) -> None:
         """Refuse a key that no row can have.
 
         Raises:
@@ -111,14 +112,14 @@ class BigramSide(KeyedSide):
         """Give a row a key.
 
         Raises:
-            SettingsError: see `check_key`.
+            SettingsError: see `check_compatible`.
         """
-        self.check_key(key)
+        self.check_compatible(key)
         self.first[slot], self.second[slot] = pair_key(key)
         self.number[slot] = key.number or 0
 
     @classmethod
-    def check(cls, config: DecodeConfig) -> None:
+    def check_config(cls, config: DecodeConfig) -> None:
         """Refuse settings under which draws are plain, and those of an order by matches."""
         if not (cls.alpha(config) or config.bias):
             setting, effect = ("temperature", "draws nothing") if config.greedy else ("alpha", "makes draws plain")
@@ -127,7 +128,7 @@ class BigramSide(KeyedSide):
                 "position, which marks by the order alone",
                 field=setting,
             )
-        check_unordered(config)
+        super().check_config(config)
 
     def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
         """Which of these rows have a mark; row -1 has none."""

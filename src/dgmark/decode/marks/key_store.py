@@ -101,7 +101,7 @@ class KeyStore:
                     f"key {key.fingerprint} is of rule {key.spec.rule}, and this store is for keys of another rule: "
                     "make a store of keys like it"
                 )
-            keyed.check_key(key)  # before a slot changes hands
+            keyed.check_compatible(key)  # before a slot changes hands
             slot = len(self._slots) if len(self._slots) < self._size else self._free_slot(needed)
             keyed.put(slot, key)
             self._slots[key] = slot

@@ -22,13 +22,13 @@ class KeyedSide(DecodeSide):
     """
 
     @classmethod
-    def check_for(cls, key: WatermarkKey, config: DecodeConfig) -> None:  # noqa: ARG003
-        """Refuse settings that have no meaning for a key, or take its mark away; by default those of `check`.
+    def check_config_for(cls, key: WatermarkKey, config: DecodeConfig) -> None:  # noqa: ARG003
+        """Refuse settings that have no meaning for a key, or take its mark away; by default those of `check_config`.
 
         Raises:
             SettingsError: there are some; it names the field.
         """
-        cls.check(config)
+        cls.check_config(config)
 
     @classmethod
     def kind(cls, key: WatermarkKey) -> Hashable:
@@ -58,10 +58,10 @@ class KeyedSide(DecodeSide):
         """Give a row a key.
 
         Raises:
-            SettingsError: see `check_key`.
+            SettingsError: see `check_compatible`.
         """
 
-    def check_key(self, key: WatermarkKey) -> None:  # noqa: ARG002
+    def check_compatible(self, key: WatermarkKey) -> None:  # noqa: ARG002
         """Refuse a key that no row of this side can have.
 
         Raises:
@@ -109,10 +109,10 @@ class OneKeySide(KeyedSide):
         Raises:
             SettingsError: it is another key.
         """
-        self.check_key(key)
+        self.check_compatible(key)
         self._marked[slot] = True
 
-    def check_key(self, key: WatermarkKey) -> None:
+    def check_compatible(self, key: WatermarkKey) -> None:
         """Refuse any other key.
 
         Raises:
@@ -125,10 +125,10 @@ class OneKeySide(KeyedSide):
         """Which of these rows have the key."""
         return (rows >= 0) & self._marked[rows.clamp(min=0)]
 
-    def logits(self, step: Step) -> Float[Tensor, "k vocab"]:
+    def logits(self, step: Step) -> Float[Tensor, "k vocab"] | None:
         """The logits that `change` makes, in rows with the key."""
         changed, marked = self.change(step), self.marked(step.places.rows)
-        if not waits(marked) and marked.all():
+        if changed is None or (not waits(marked) and marked.all()):
             return changed
         return torch.where(marked[:, None], changed, step.copied_logits())
 
@@ -141,9 +141,9 @@ class OneKeySide(KeyedSide):
         """Without bits there is nothing to match, so that no candidate fails to."""
         return torch.ones_like(tokens, dtype=torch.bool)
 
-    def change(self, step: Step) -> Float[Tensor, "k vocab"]:
-        """The logits of a step as the key changes them, as if all rows had it."""
-        return step.copied_logits()
+    def change(self, step: Step) -> Float[Tensor, "k vocab"] | None:  # noqa: ARG002
+        """The logits of a step as the key changes them, as if all rows had it; None if it leaves them as they are."""
+        return None
 
 
 def decode_side(keys: Sequence[WatermarkKey]) -> type[KeyedSide]:

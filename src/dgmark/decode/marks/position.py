@@ -5,6 +5,7 @@ The loop and the engine adapters use the same code. Knows no model.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import torch
 from jaxtyping import Bool, Int, Int8, UInt8
@@ -34,6 +35,7 @@ class PositionSide(KeyedSide):
     """
 
     marks_by_order = True
+    unused = MappingProxyType({})
     tables: UInt8[Tensor, "batch vocab"]
     codes: UInt8[Tensor, "batch code"]
     lengths: Int[Tensor, " batch"]
@@ -68,7 +70,7 @@ class PositionSide(KeyedSide):
             fixed_shapes=fixed_shapes,
         )
 
-    def check_key(self, key: WatermarkKey) -> None:
+    def check_compatible(self, key: WatermarkKey) -> None:
         """Refuse a key that rotates where shapes are fixed.
 
         Raises:
@@ -81,9 +83,9 @@ class PositionSide(KeyedSide):
         """Give a row a key.
 
         Raises:
-            SettingsError: see `check_key`.
+            SettingsError: see `check_compatible`.
         """
-        self.check_key(key)
+        self.check_compatible(key)
         groups = tables_of(key)
         if groups.spec.rotation:
             self.rotating[slot] = key
@@ -91,10 +93,6 @@ class PositionSide(KeyedSide):
             self.tables[slot].copy_(torch.from_numpy(groups.table().copy()), non_blocking=True)
         self.codes[slot, : len(groups.code)].copy_(torch.from_numpy(groups.code.copy()), non_blocking=True)
         self.lengths[slot] = groups.spec.period
-
-    @classmethod
-    def check(cls, config: DecodeConfig) -> None:
-        """Every setting has a meaning."""
 
     def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
         """Which of these rows have a mark; row -1 has none."""

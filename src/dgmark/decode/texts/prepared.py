@@ -233,8 +233,7 @@ def with_defaults_of_rule(
 ) -> DecodeConfig:
     """The config of settings and, where they leave one out, the defaults of a key's rule.
 
-    Where the two do not go together, what the rule has no use for is refused first: whoever changed another setting
-    would meet that refusal next.
+    What the rule has no use for is refused first, before it fails to go with the rule's defaults.
 
     Args:
         key: the key; None for text without a mark.
@@ -246,12 +245,8 @@ def with_defaults_of_rule(
     """
     if key is None:
         return make(**settings)
-    try:
-        return make(**{**key.rule.settings, **settings})
-    except SettingsError:
-        if key.rule.settings:
-            decode_side([key]).check_for(key, make(**settings))
-        raise
+    decode_side([key]).refuse_unused(settings)
+    return make(**{**key.rule.settings, **settings})
 
 
 def check_marking(model: Denoiser, key: WatermarkKey | None, config: DecodeConfig) -> None:
@@ -264,7 +259,7 @@ def check_marking(model: Denoiser, key: WatermarkKey | None, config: DecodeConfi
     check_key(key, or_none=True)
     if key is not None:
         key.check_model(model)
-        decode_side([key]).check_for(key, config)
+        decode_side([key]).check_config_for(key, config)
 
 
 def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = False) -> list[int]:
