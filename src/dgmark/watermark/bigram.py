@@ -165,7 +165,7 @@ def pairs_of(
 def pair_words(left: Words, right: Words) -> Words:
     """One 64-bit word for each pair of token ids, int64 arrays or tensors; equal pairs have equal words.
 
-    Under a key of words the ids are those of classes (`told_apart`).
+    Under a key of words the ids are those of classes (`class_ids`).
     """
     words: Words = left | right << _ID_BITS
     return words

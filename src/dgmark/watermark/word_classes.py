@@ -140,8 +140,8 @@ def class_table(spec: WatermarkSpec) -> Int[np.ndarray, " vocab"] | None:
     return table
 
 
-def told_apart(spec: WatermarkSpec, ids: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
-    """Ids of the vocabulary as a key tells them apart: the class of each; the ids for a key without classes.
+def class_ids(spec: WatermarkSpec, ids: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
+    """The classes of token ids under a key: the ids themselves for a key without classes.
 
     Raises:
         ModelNotFound: see `class_table`.

@@ -167,7 +167,7 @@ class BigramSide(KeyedSide):
         """
         # 1. The committed tokens beside each place, (places, bits), each class of tokens once on each side.
         neighbours, exists = self._neighbours(places)
-        tokens, neighbours = self._told_apart(tokens), self._told_apart(neighbours)
+        tokens, neighbours = self._class_ids(tokens), self._class_ids(neighbours)
         is_new = exists & ~self._repeated(neighbours, exists)
         # 2. The pairs that are asked for, (places, candidates, bits): each of them is asked of one candidate.
         asked = is_new[:, None] & (tokens >= 0)[:, :, None]
@@ -192,7 +192,7 @@ class BigramSide(KeyedSide):
         )
         return signs
 
-    def _told_apart(self, ids: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+    def _class_ids(self, ids: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
         """Ids as the keys tell them apart; -1 stays -1."""
         return ids if self.classes is None else self.classes[ids]
 
@@ -251,7 +251,7 @@ class BigramSide(KeyedSide):
         ids = window.ids[:, window.text[0] : window.text[1]]
         canvas = torch.arange(len(ids), device=ids.device)[:, None] << _PAIR_BITS
         known, words = ids != window.mask_id, [ids.new_full((len(ids), 1), -1)]
-        ids = self._told_apart(ids)
+        ids = self._class_ids(ids)
         for distance in range(self.nearest, self.farthest + 1):
             pairs = pair_words(ids[:, :-distance], ids[:, distance:]) | canvas
             words.append(torch.where(known[:, :-distance] & known[:, distance:], pairs, -1))
