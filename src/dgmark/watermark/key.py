@@ -164,6 +164,11 @@ class WatermarkKey:
         """How many sub-keys may have marked a text; 1 for a key without sub-keys, and for one sub-key."""
         return self.spec.subkeys if self.number is None else 1
 
+    @property
+    def whole(self) -> "WatermarkKey":
+        """The key that a sub-key belongs to, which is what checkers have; the key itself if it is no sub-key."""
+        return self if self.number is None else replace(self, number=None)
+
     def subkey(self, number: int) -> "WatermarkKey":
         """One sub-key: a key that marks one text and finds its mark, with this key's fingerprint.
 

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Unpack, overload
 
 from dgmark.arguments.checks import Errors, flag, returns_errors
-from dgmark.decode.steps.canvas import BatchEvents, BlockFinished, Committed, Completed, Progress, Response, collect
+from dgmark.decode.steps.canvas import BatchEvents, BlockFinished, Committed, Completed, Response
 from dgmark.decode.texts.prepared import Prepared
 from dgmark.decode.texts.requests import AskedRows, Prompt, Prompts, RowArguments, prompts_or_errors
 from dgmark.decode.texts.written import MarkTally, Written, written_fields
-from dgmark.errors import DgmarkError, ModelFault, SettingsError, without_errors
+from dgmark.errors import DgmarkError, SettingsError, without_errors
 from dgmark.models.denoiser import Denoiser
 
 GENERATION_SCHEMA = 1
@@ -117,8 +118,8 @@ def generate(
     """
     strict, progress = not returns_errors(errors), arguments.get("progress")
     prepared = _prepared(model, prompts_or_errors(prompts), strict, **arguments)
-    made = [one for rows in prepared.chunks() for one in generations_or_errors(prepared, rows, progress, strict=strict)]
-    MarkTally.of(one for one in made if isinstance(one, Generation)).warn()
+    made = prepared.results(partial(generation_of, prepared), progress=progress, strict=strict)
+    MarkTally.of(text for text in made if isinstance(text, Generation)).warn()
     return made
 
 
@@ -189,50 +190,13 @@ def events_of(prepared: Prepared) -> Iterator[Event]:
                         yield event
 
 
-def responses_of(
-    prepared: Prepared, rows: Sequence[int], progress: Progress | None = None, *, strict: bool = True
-) -> list[Response | DgmarkError]:
-    """Decode these of the prepared requests, in this order; in place of one that was refused, its error.
-
-    Args:
-        prepared: the requests.
-        rows: the numbers of those to decode.
-        progress: called after each step with the number of tokens it committed.
-        strict: raise the fault of a model; else the requests at which it fails have their fault, and the others are
-            decoded again without them.
-
-    Raises:
-        ModelFault: the model fails at a request, and `strict`, or at no single one.
-    """
-    failed: dict[int, Response | DgmarkError] = dict(prepared.refused)
-    while True:
-        try:
-            made = dict(failed)
-            for batch in prepared.batches([row for row in rows if row not in failed]):
-                texts = collect(prepared.model, batch.canvas, prepared.steps(batch), progress)
-                made |= zip(batch.rows, texts, strict=True)
-            return [made[row] for row in rows]
-        except ModelFault as fault:
-            if strict or not set(fault.rows) - failed.keys():
-                raise
-            failed |= dict.fromkeys(fault.rows, fault)
-
-
 def generations(prepared: Prepared, rows: Sequence[int]) -> list[Generation]:
-    """Decode these of the prepared requests, in this order.
+    """Decode these of the prepared requests together, in this order.
 
     Raises:
         DgmarkError: one of them was refused, or the model fails at it.
     """
-    return without_errors(generations_or_errors(prepared, rows, strict=True))
-
-
-def generations_or_errors(
-    prepared: Prepared, rows: Sequence[int], progress: Progress | None = None, *, strict: bool = False
-) -> list[Generation | DgmarkError]:
-    """Decode these of the prepared requests, as `responses_of` does."""
-    responses = zip(rows, responses_of(prepared, rows, progress, strict=strict), strict=True)
-    return [one if isinstance(one, DgmarkError) else generation_of(prepared, row, one) for row, one in responses]
+    return without_errors(prepared.results(partial(generation_of, prepared), rows))
 
 
 def generation_of(prepared: Prepared, row: int, response: Response) -> Generation:

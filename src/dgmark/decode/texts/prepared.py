@@ -6,7 +6,7 @@
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -15,7 +15,7 @@ from dgmark.arguments.contents import content_of
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.marks.keyed_side import decode_side, side_of_rows
 from dgmark.decode.marks.rules import DecodeSide
-from dgmark.decode.steps.canvas import Canvas, Commits
+from dgmark.decode.steps.canvas import Canvas, Commits, Progress, Response, collect_steps, run_to_end
 from dgmark.decode.steps.loop import decode_steps
 from dgmark.decode.steps.round_trip import RoundTrip
 from dgmark.decode.texts.own_check import TextChecker
@@ -24,6 +24,8 @@ from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, Se
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser, check_model, traits_of
 from dgmark.watermark.key import WatermarkKey, check_key
+
+R = TypeVar("R")
 
 
 class BatchKind(NamedTuple):
@@ -209,6 +211,42 @@ class Prepared:
             yield from decode_steps(model, batch.canvas, self.config, batch.side, batch.seeds, round_trip, dropped)
         except ModelFault as fault:
             raise ModelFault(fault.problem, [batch.rows[row] for row in fault.rows]) from None
+
+    def results(
+        self,
+        finish: Callable[[int, Response], R],
+        rows: Sequence[int] | None = None,
+        progress: Progress | None = None,
+        *,
+        strict: bool = True,
+    ) -> list[R | DgmarkError]:
+        """Decode requests, and give what `finish` makes of each; in place of one that was refused, its error.
+
+        Args:
+            finish: is given the number of a request and its response.
+            rows: the numbers of the requests, which are decoded together; None for all, `batch_size` at a time.
+            progress: called after each step with the number of tokens it committed.
+            strict: raise the fault of a model, and what `finish` raises; else the requests at which the model fails
+                have their fault, and the others are decoded again without them.
+
+        Raises:
+            ModelFault: the model fails at a request, and `strict`, or at no single one.
+        """
+        if rows is None:
+            return [one for some in self.chunks() for one in self.results(finish, some, progress, strict=strict)]
+        failed, responses = dict(self.refused), dict[int, Response]()
+        while True:
+            try:
+                for batch in self.batches([row for row in rows if row not in failed]):
+                    made = run_to_end(collect_steps(self.model, batch.canvas, self.steps(batch)), progress)
+                    responses |= zip(batch.rows, made, strict=True)
+                break
+            except ModelFault as fault:
+                if strict or not set(fault.rows) - failed.keys():
+                    raise
+                failed |= dict.fromkeys(fault.rows, fault)
+        found = each(lambda row: finish(row, responses[row]), [failed.get(row, row) for row in rows])
+        return [*without_errors(found)] if strict else found
 
     def kind(self, row: int) -> BatchKind:
         """What decides which rows a row is decoded together with: its layout, and its rule with what that asks for."""

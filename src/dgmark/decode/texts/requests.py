@@ -71,6 +71,11 @@ class Request:
         object.__setattr__(self, "key", key_of_text(self.key))
 
     @property
+    def whole_key(self) -> WatermarkKey | None:
+        """The key that checkers of the text have; None without a mark."""
+        return None if self.key is None else self.key.whole
+
+    @property
     def subkey(self) -> int | None:
         """The number of the sub-key; None without one."""
         return None if self.key is None else self.key.number
@@ -185,14 +190,12 @@ class AskedRows:
     """The keyword arguments of a function that writes texts (`RowArguments`), taken apart.
 
     Attributes:
-        key: the key of all rows, or of each.
         requests: makes the requests of prompts, see `requests_of`.
         settings: the decoding settings that were given.
         checker: checks each text that is written; None to check none.
         progress: called after each step with the number of tokens it committed.
     """
 
-    key: Any
     requests: Callable[[Sequence[Any]], list[Request]]
     settings: Settings
     checker: TextChecker | None
@@ -225,4 +228,4 @@ class AskedRows:
         if checked := flag("check", check):
             check_has_key(key)
         requests = partial(requests_of, key=key, seed=seed, subkey=subkey, ids=ids)
-        return cls(key, requests, settings, TextChecker(model.tokenizer) if checked else None, progress)
+        return cls(requests, settings, TextChecker(model.tokenizer) if checked else None, progress)
