@@ -3,7 +3,6 @@
 The loop and the engine adapters use the same code. Knows no model.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -58,19 +57,10 @@ class BigramSide(KeyedSide):
 
     @classmethod
     def empty(
-        cls, keys: Iterable[WatermarkKey], slots: int, device: torch.device | str, *, fixed_shapes: bool = False
+        cls, key: WatermarkKey, slots: int, device: torch.device | str, *, fixed_shapes: bool = False
     ) -> "BigramSide":
-        """A side with this many rows without a mark, which may be given keys like these.
-
-        Raises:
-            SettingsError: the keys have different distances or classes.
-        """
-        given = {cls.kind(key): key for key in keys}
-        if len(given) > 1:
-            raise SettingsError(
-                f"keys with different distances of pairs or classes of words, {[*given]}, mark no batch together"
-            )
-        (((nearest, farthest, word_classes), key),) = given.items()
+        """A side with this many rows without a mark; see `KeyedSide.empty`."""
+        nearest, farthest, word_classes = cls.kind(key)
         first, second, number = (torch.full((slots,), value, device=device) for value in (0, 0, -1))
         table = class_table(key.spec)
         return cls(
@@ -86,11 +76,7 @@ class BigramSide(KeyedSide):
         )
 
     def check_compatible(self, key: WatermarkKey) -> None:
-        """Refuse a key that no row can have.
-
-        Raises:
-            SettingsError: the key has sub-keys and is not one of them, or other distances or classes than the side.
-        """
+        """Refuse a key that has sub-keys and is not one of them, or other distances or classes than the side."""
         nearest, farthest, word_classes = self.kind(key)
         if (nearest, farthest) != (self.nearest, self.farthest):
             raise SettingsError(
@@ -109,12 +95,7 @@ class BigramSide(KeyedSide):
             )
 
     def put(self, slot: int, key: WatermarkKey) -> None:
-        """Give a row a key.
-
-        Raises:
-            SettingsError: see `check_compatible`.
-        """
-        self.check_compatible(key)
+        """Give a row a key."""
         self.first[slot], self.second[slot] = pair_key(key)
         self.number[slot] = key.number or 0
 

@@ -59,7 +59,9 @@ class KeyStore:
         self._keyed: KeyedSide | None = None
         self._rule = given[0].spec.rule if given else None
         if given:
-            self._keyed = decode_side(given).empty(given, slots, device, fixed_shapes=True)
+            self._keyed = decode_side(given).empty(given[0], slots, device, fixed_shapes=True)
+            for key in given:
+                self._keyed.check_compatible(key.for_text())
         self._table_size, self._device, self._size = table_size, device, slots
         self._slots: OrderedDict[WatermarkKey, int] = OrderedDict()  # least recently used first
         self._last: tuple[tuple[WatermarkKey | None, ...], Keys] | None = None

@@ -1,7 +1,7 @@
 """`KeyedSide`: the decode side of a rule, which takes a key for each row; and the table's way from keys to it."""
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,7 +17,7 @@ from dgmark.watermark.key import WatermarkKey
 class KeyedSide(DecodeSide):
     """The decode side of a rule: a `DecodeSide` with a key, or none, for each row.
 
-    A class that inherits from this must write `empty`, `put` and `marked`. The loop makes a side for each batch;
+    A class that inherits from this must write its abstract methods and `marked`. The loop makes a side for each batch;
     engines keep one whose rows are slots (`KeyStore`).
     """
 
@@ -38,36 +38,32 @@ class KeyedSide(DecodeSide):
     @classmethod
     @abstractmethod
     def empty(
-        cls, keys: Iterable[WatermarkKey], slots: int, device: torch.device | str, *, fixed_shapes: bool = False
+        cls, key: WatermarkKey, slots: int, device: torch.device | str, *, fixed_shapes: bool = False
     ) -> "KeyedSide":
-        """A side with this many rows without a mark, which may be given keys like these.
+        """A side with this many rows without a mark, which may be given this key and keys like it.
 
         Args:
-            keys: some of the keys, at least one, all of this rule.
+            key: a key of this rule.
             slots: the number of rows.
             device: the device of candidates and positions.
             fixed_shapes: shapes are to depend on shapes alone, and nothing is to wait for the device, so that a step
                 may stand in a CUDA graph.
 
         Raises:
-            SettingsError: keys like these mark no batch together, or the rule has no steps of fixed shapes.
+            SettingsError: the rule has no steps of fixed shapes.
         """
 
     @abstractmethod
     def put(self, slot: int, key: WatermarkKey) -> None:
-        """Give a row a key.
+        """Give a row a key, which `check_compatible` has accepted."""
+
+    @abstractmethod
+    def check_compatible(self, key: WatermarkKey) -> None:
+        """Refuse a key of this rule that no row of this side can have.
 
         Raises:
-            SettingsError: see `check_compatible`.
+            SettingsError: the key does not fit the one that the side was made for.
         """
-
-    def check_compatible(self, key: WatermarkKey) -> None:  # noqa: ARG002
-        """Refuse a key that no row of this side can have.
-
-        Raises:
-            SettingsError: the key does not fit the others.
-        """
-        return
 
 
 class OneKeySide(KeyedSide):
@@ -86,16 +82,9 @@ class OneKeySide(KeyedSide):
 
     @classmethod
     def empty(
-        cls, keys: Iterable[WatermarkKey], slots: int, device: torch.device | str, *, fixed_shapes: bool = False
+        cls, key: WatermarkKey, slots: int, device: torch.device | str, *, fixed_shapes: bool = False
     ) -> "OneKeySide":
-        """A side for rows of one key.
-
-        Raises:
-            SettingsError: there are several keys, or steps are to have fixed shapes.
-        """
-        key, *others = dict.fromkeys(keys)
-        if others:
-            raise SettingsError(f"keys of rule {key.spec.rule} mark no batch together: give each a batch of its own")
+        """A side for rows of one key; see `KeyedSide.empty`."""
         if fixed_shapes:
             raise SettingsError(
                 f"rule {key.spec.rule} has no steps of fixed shapes, which engines capture: decode with dgmark's own "
@@ -103,13 +92,8 @@ class OneKeySide(KeyedSide):
             )
         return cls(key, slots, device)
 
-    def put(self, slot: int, key: WatermarkKey) -> None:
-        """Mark a row.
-
-        Raises:
-            SettingsError: it is another key.
-        """
-        self.check_compatible(key)
+    def put(self, slot: int, key: WatermarkKey) -> None:  # noqa: ARG002
+        """Mark a row."""
         self._marked[slot] = True
 
     def check_compatible(self, key: WatermarkKey) -> None:
@@ -176,8 +160,9 @@ def side_of_rows(
     given = [key for key in keys if key is not None]
     if not given:
         return NoMark()
-    side = decode_side(given).empty(given, len(keys), device, fixed_shapes=fixed_shapes)
+    side = decode_side(given).empty(given[0], len(keys), device, fixed_shapes=fixed_shapes)
     for row, key in enumerate(keys):
         if key is not None:
+            side.check_compatible(key)
             side.put(row, key)
     return side

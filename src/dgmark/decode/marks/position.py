@@ -3,7 +3,6 @@
 The loop and the engine adapters use the same code. Knows no model.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -48,44 +47,36 @@ class PositionSide(KeyedSide):
 
     @classmethod
     def empty(
-        cls, keys: Iterable[WatermarkKey], slots: int, device: torch.device | str, *, fixed_shapes: bool = False
+        cls, key: WatermarkKey, slots: int, device: torch.device | str, *, fixed_shapes: bool = False
     ) -> "PositionSide":
-        """A side with this many rows without a mark, which may be given keys like these.
-
-        Raises:
-            SettingsError: shapes are to be fixed, and a key rotates.
-            VocabularyMismatch: the keys are of different vocabularies.
-        """
-        keys = list(keys)
-        if fixed_shapes:
-            for key in keys:
-                check_no_rotation(key)
-        sizes = {key.spec.table_size for key in keys}
-        if len(sizes) > 1:
-            raise VocabularyMismatch(f"keys of different vocabularies, {sorted(sizes)}, mark no batch together")
+        """A side with this many rows without a mark; see `KeyedSide.empty`."""
         return cls(
-            tables=torch.zeros(slots, sizes.pop(), dtype=torch.uint8, device=device),
+            tables=torch.zeros(slots, key.spec.table_size, dtype=torch.uint8, device=device),
             codes=torch.zeros(slots, MAX_CODE_LENGTH, dtype=torch.uint8, device=device),
             lengths=torch.zeros(slots, dtype=torch.long, device=device),
             fixed_shapes=fixed_shapes,
         )
 
     def check_compatible(self, key: WatermarkKey) -> None:
-        """Refuse a key that rotates where shapes are fixed.
+        """Refuse a key of another vocabulary, and one that rotates where shapes are fixed.
 
         Raises:
-            SettingsError: it does.
+            VocabularyMismatch: it is of another vocabulary.
+            SettingsError: it rotates.
         """
-        if self.fixed_shapes:
-            check_no_rotation(key)
+        size, rotation = self.tables.shape[1], spec_as(PositionSpec, key).rotation
+        if key.spec.table_size != size:
+            raise VocabularyMismatch(
+                f"keys of different vocabularies, {size} and {key.spec.table_size}, mark no batch together"
+            )
+        if self.fixed_shapes and rotation:
+            raise SettingsError(
+                f"key {key.fingerprint} rotates every {rotation} positions, so a text has many group tables; "
+                "engines hold one for each request: make a key of rule bigram, or one without rotation"
+            )
 
     def put(self, slot: int, key: WatermarkKey) -> None:
-        """Give a row a key.
-
-        Raises:
-            SettingsError: see `check_compatible`.
-        """
-        self.check_compatible(key)
+        """Give a row a key."""
         groups = tables_of(key)
         if groups.spec.rotation:
             self.rotating[slot] = key
@@ -101,9 +92,9 @@ class PositionSide(KeyedSide):
     def signs(self, tokens: Int[Tensor, "places candidates"], places: Places) -> Int8[Tensor, "places candidates bits"]:
         """One bit for each candidate: whether its group is the wanted one."""
         rows, ids = places.rows, tokens.clamp(min=0)
-        held = rows.clamp(min=0)
-        wanted = self.codes[held, places.positions % self.lengths[held].clamp(min=1)]
-        matched = self.tables[held[:, None], ids] == wanted[:, None]
+        slots = rows.clamp(min=0)
+        wanted = self.codes[slots, places.positions % self.lengths[slots].clamp(min=1)]
+        matched = self.tables[slots[:, None], ids] == wanted[:, None]
         for row, key in self.rotating.items():
             at = (rows == row).nonzero()[:, 0]
             positions = places.positions[at].repeat_interleave(tokens.shape[1])
@@ -136,17 +127,3 @@ class PositionSide(KeyedSide):
         """Whether each candidate's group is the one that its position wants."""
         signs = self.signs(tokens.reshape(-1, 1), Places.all_of(window))
         return signs.sum((-2, -1)).view_as(tokens) >= 0
-
-
-def check_no_rotation(key: WatermarkKey) -> None:
-    """Refuse a key whose groups change with the position, of which an engine cannot hold one table.
-
-    Raises:
-        SettingsError: the key rotates.
-    """
-    rotation = spec_as(PositionSpec, key).rotation
-    if rotation:
-        raise SettingsError(
-            f"key {key.fingerprint} rotates every {rotation} positions, so a text has many group tables; "
-            "engines hold one for each request: make a key of rule bigram, or one without rotation"
-        )

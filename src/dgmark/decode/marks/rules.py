@@ -130,13 +130,13 @@ class Step:
 
 _OF_KEYED_DRAWS = "belongs to keyed draws, and this watermark has options of its own: leave it out"
 _NEEDS_ORDER = "needs a rule that prefers some candidates, and this key's prefers none"
-UNUSED_WITHOUT_BITS: Mapping[str, str] = {
+UNUSED_WITHOUT_BITS = {
     "alpha": _OF_KEYED_DRAWS,
     "bias": _OF_KEYED_DRAWS,
     "edit_threshold": "needs matches that an edit may not lose, and this watermark has none: it marks by its logits or "
     "its noise, which an edit would undo; leave it out",
 }
-UNUSED_WITHOUT_ORDER: Mapping[str, str] = {
+UNUSED_WITHOUT_ORDER = {
     "lookahead": f"above 1 {_NEEDS_ORDER}: use 1",
     "min_relative_reward": f"{_NEEDS_ORDER}: leave it out",
 }
