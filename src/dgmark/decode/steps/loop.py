@@ -30,7 +30,6 @@ from dgmark.decode.steps.selection import (
     Choice,
     blocks_to_fill,
     choose,
-    order_of,
     quotas,
     surviving_edits,
 )
@@ -345,7 +344,7 @@ class _Loop:
         masked, ids, refused = self.in_block(open_rows.rows.masked), open_rows.rows.ids, None
         for redraw in range(_MAX_REDRAWS + 1):
             choice, tokens = self._choice(open_rows, count), open_rows.candidates.tokens
-            order = order_of(open_rows.candidates.scores, masked, choice.preferred, choice.confident)
+            order = choice.order(open_rows.candidates.scores, masked)
             lost, short = round_trip.unreadable(
                 *(tokens, ids, self.canvas.text, self.columns.start),
                 *(order, masked.sum(1), choice.quota, choice.width),

@@ -116,6 +116,10 @@ class Choice(NamedTuple):
         """The positions that are committed, see `select_positions`."""
         return select_positions(scores, masked, self.preferred, self.quota, self.confident, self.readable)
 
+    def order(self, scores: Float[Tensor, "batch block"], masked: Bool[Tensor, "batch block"]) -> Tensor:
+        """The places in the order in which they are committed, see `order_of`."""
+        return order_of(scores, masked, self.preferred, self.confident, self.readable)
+
 
 def alternatives(
     scores: Float[Tensor, "batch block"],
@@ -129,6 +133,14 @@ def alternatives(
     next positions in the same order; if that last position matches, its replacement must match, and if it is readable,
     so must be its replacement. With quota 1 the sets are the top-k of the candidate set C.
 
+    An example, a row with quota 2 and width 3, in which a dot is a position that is committed:
+
+        position        0    1    2    3    4    5
+        score           .5   .    .9   .6   .8   .3
+        matches         yes  .    yes  yes  no   yes
+        order           2    3    0    5    4         (of those that match 2 is the best; 4 does not match)
+        sets            2 3, 2 0, 2 5                 (the last position, 3, is replaced by 0 and by 5, never by 4)
+
     Args:
         scores: the rewards r_j, times what keyed bits changed.
         masked: positions not yet committed.
@@ -138,15 +150,13 @@ def alternatives(
     Returns:
         The sets, best first, and whether each exists: a row may have fewer than k.
     """
-    preferred, quota, width, confident, readable = choice
-    order = order_of(scores, masked, preferred, confident, readable)
-    members = masked.sum(-1)
-    last = torch.minimum(quota, members) - 1
-    good = masked if readable is None else masked & readable
-    matches, others = (good & preferred).sum(-1), good.sum(-1)
+    order, members = choice.order(scores, masked), masked.sum(-1)
+    last = torch.minimum(choice.quota, members) - 1
+    good = masked if choice.readable is None else masked & choice.readable
+    matches, others = (good & choice.preferred).sum(-1), good.sum(-1)
     # the last position is replaced by its own kind only
     end = torch.where(last < matches, matches, torch.where(last < others, others, members))
-    count = torch.minimum(end - last, width)
+    count = torch.minimum(end - last, choice.width)
     numbers = torch.arange(most, device=scores.device)
     place, exists = last[:, None] + numbers, numbers < count[:, None]
     rank = torch.arange(scores.shape[-1], device=scores.device)
