@@ -25,14 +25,7 @@ from dgmark.decode.steps.lookahead import step_with_lookahead
 from dgmark.decode.steps.open_rows import OpenRows, Rows, RowsAfter
 from dgmark.decode.steps.proposals import Candidates, Proposer
 from dgmark.decode.steps.round_trip import RoundTrip
-from dgmark.decode.steps.selection import (
-    MOST_EDITING_STEPS,
-    Choice,
-    blocks_to_fill,
-    choose,
-    quotas,
-    surviving_edits,
-)
+from dgmark.decode.steps.selection import MOST_EDITING_STEPS, Choice, blocks_to_fill, choose, quotas, surviving_edits
 from dgmark.errors import ModelFault
 from dgmark.models.denoiser import Denoiser, check_logits, open_session, traits_of
 from dgmark.models.host import on_device

@@ -14,6 +14,8 @@ from dgmark.errors import DgmarkError, SettingsError, without_errors
 from dgmark.models.denoiser import Denoiser
 
 GENERATION_SCHEMA = 1
+# the arguments of `generate` that `infill` has not
+_OF_BATCHES = ("batch_size", "chat", "pad")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +119,7 @@ def generate(
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
     strict, progress = not returns_errors(errors), arguments.get("progress")
-    prepared = _prepared(model, prompts_or_errors(prompts), strict, **arguments)
+    prepared = _prepared(model, prompts_or_errors(prompts), strict, arguments)
     made = prepared.results(partial(generation_of, prepared), progress=progress, strict=strict)
     MarkTally.of(text for text in made if isinstance(text, Generation)).warn()
     return made
@@ -140,31 +142,14 @@ def stream_generate(model: Denoiser, prompts: Prompts, **arguments: Unpack[Gener
     """
     if "progress" in arguments:
         raise SettingsError("stream_generate yields an event for each step: leave progress out")
-    return _warning_events(events_of(_prepared(model, without_errors(prompts_or_errors(prompts)), True, **arguments)))
+    return _warning_events(events_of(_prepared(model, without_errors(prompts_or_errors(prompts)), True, arguments)))
 
 
-def _prepared(
-    model: Denoiser,
-    prompts: Sequence[Any],
-    strict: bool,
-    *,
-    batch_size: int = 8,
-    chat: bool = False,
-    pad: bool | None = None,
-    **arguments: Any,
-) -> Prepared:
+def _prepared(model: Denoiser, prompts: Sequence[Any], strict: bool, arguments: GenerateArguments) -> Prepared:
     """Check the arguments of `generate`, and prepare its rows."""
-    asked = AskedRows.of(model, **arguments)
-    return Prepared.of(
-        model,
-        asked.requests(prompts),
-        asked.settings,
-        chat=chat,
-        pad=pad,
-        batch_size=batch_size,
-        strict=strict,
-        checker=asked.checker,
-    )
+    own: dict[str, Any] = {name: value for name, value in arguments.items() if name in _OF_BATCHES}
+    asked = AskedRows(model, **{name: value for name, value in arguments.items() if name not in own})  # type: ignore[arg-type]
+    return Prepared.of(model, asked.requests(prompts), asked.settings, strict=strict, checker=asked.checker, **own)
 
 
 def _warning_events(events: Iterator[Event]) -> Iterator[Event]:

@@ -116,7 +116,7 @@ def infill(
     for name in _SET_BY_HOLES:
         if arguments.get(name) is not None:
             raise SettingsError(f"infilling takes no {name}, because the holes set the number of tokens: leave it out")
-    asked = AskedRows.of(model, **arguments)
+    asked = AskedRows(model, **arguments)
     if share is None:
         if keep is not None or target is not None:
             raise SettingsError("keep and target say how holes are chosen: give the share of tokens to mask, too")

@@ -122,8 +122,7 @@ class Prepared:
             settings: the decoding settings; a setting that is left out has the default of the keys' rule, else the
                 model's own, else that of `DecodeConfig`.
             chat: put texts into the model's chat template.
-            pad: decode prompts of different lengths together, padded; by default on accelerators, if the model can.
-                On a CPU nothing is gained, because padding costs as much as other columns.
+            pad: by default on accelerators, if the model can: on a CPU padding costs as much as other columns.
             batch_size: largest number of rows decoded at once.
             encode: makes the canvas of a request's prompt; by default the prompt is continued (`encode_prompt`).
             strict: raise the error of the first request that cannot be encoded; else such requests are `refused`.
@@ -132,8 +131,7 @@ class Prepared:
         Raises:
             SettingsError: a setting is invalid or leaves no mark, or a key is not a `WatermarkKey`.
             KeyFileError: a key is bound to another tokenizer or vocabulary.
-            InputError: a prompt has no token.
-            InputError: a prompt has an id that the model does not have.
+            InputError: a prompt has no token, or an id that the model does not have.
             PromptTooLong: a prompt leaves no room for the response.
         """
         check_model(model)
@@ -146,26 +144,15 @@ class Prepared:
         for key in keys:
             check_marking(model, key, config)
         if encode is None:
-
-            def encode(prompt: Any) -> Canvas:
-                ids = encode_prompt(model, prompt, config.length, chat=chat)
-                return Canvas.after(torch.tensor([ids]), config.length, model.mask_id)
-
+            encode = partial(_canvas_after, model, config.length, chat=chat)
         encoded = each(encode, [request.prompt for request in requests])
         if strict:
             without_errors(encoded)
-        traits = traits_of(model)
-        return cls(
-            model=model,
-            config=config,
-            requests=tuple(requests),
-            canvases={row: one for row, one in enumerate(encoded) if not isinstance(one, DgmarkError)},
-            refused={row: one for row, one in enumerate(encoded) if isinstance(one, DgmarkError)},
-            chat=chat,
-            pad=traits.pads and traits.device.type != "cpu" if pad is None else pad,
-            batch_size=batch_size,
-            checker=checker,
-        )
+        canvases = {row: canvas for row, canvas in enumerate(encoded) if isinstance(canvas, Canvas)}
+        refused = {row: error for row, error in enumerate(encoded) if isinstance(error, DgmarkError)}
+        if pad is None:
+            pad = traits_of(model).pads and traits_of(model).device.type != "cpu"
+        return cls(model, config, tuple(requests), canvases, refused, chat, pad, batch_size, checker)
 
     @classmethod
     def joined(cls, several: "Sequence[Prepared]") -> "Prepared":
@@ -281,10 +268,10 @@ def with_defaults_of_rule(
     Raises:
         SettingsError: a setting is invalid, or the rule refuses it.
     """
-    if key is None:
-        return make(**settings)
-    decode_side([key]).refuse_unused(settings)
-    return make(**{**key.rule.settings, **settings})
+    if key is not None:
+        decode_side([key]).refuse_unused(settings)
+        settings = {**key.rule.settings, **settings}
+    return make(**settings)
 
 
 def check_marking(model: Denoiser, key: WatermarkKey | None, config: DecodeConfig) -> None:
@@ -300,13 +287,18 @@ def check_marking(model: Denoiser, key: WatermarkKey | None, config: DecodeConfi
         decode_side([key]).check_config_for(key, config)
 
 
+def _canvas_after(model: Denoiser, length: int, prompt: Prompt, *, chat: bool) -> Canvas:
+    """The canvas of a prompt and `length` masks."""
+    ids = encode_prompt(model, prompt, length, chat=chat)
+    return Canvas.after(torch.tensor([ids]), length, model.mask_id)
+
+
 def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = False) -> list[int]:
     """Encode a prompt, or a message in the model's chat template, that leaves room for `length` more tokens.
 
     Raises:
         SettingsError: the prompt is neither a text nor token ids.
-        InputError: the prompt has no token.
-        InputError: the prompt has an id that the model does not have.
+        InputError: the prompt has no token, or an id that the model does not have.
         PromptTooLong: the prompt leaves no room for `length` tokens.
     """
     content = content_of(prompt)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Required
@@ -11,7 +11,7 @@ import numpy as np
 
 from dgmark.arguments.checks import flag, is_of, several, shown
 from dgmark.arguments.contents import TextOrIds, as_text, contents_or_errors, id_of_row
-from dgmark.decode.config import DecodeConfig, DecodeSettings, Settings, settings_of
+from dgmark.decode.config import DecodeConfig, DecodeSettings, settings_of
 from dgmark.decode.steps.canvas import Progress
 from dgmark.decode.steps.draws import check_seed
 from dgmark.decode.texts.own_check import TextChecker
@@ -131,8 +131,10 @@ def requests_of(
     number = len(prompts)
     keys, subkeys = _of_rows(key, number, "key"), _of_rows(subkey, number, "subkey")
     if ids is None:
-        first = check_seed(0 if _is_list(seed) else seed)
-        seeds = _of_rows(seed, number, "seed") if _is_list(seed) else [first + row for row in range(number)]
+        seeds = _of_rows(seed, number, "seed")
+        if not is_of(seed, list, tuple):
+            first = check_seed(seed)
+            seeds = [first + row for row in range(number)]
     else:
         names = row_ids(ids, number)
         seeds = [seed_of(seed, name) for name in names]
@@ -168,24 +170,19 @@ def _subkey_of_id(key: WatermarkKey | None, subkey: int | None, row_id: str) -> 
     return subkey_of(key, row_id)
 
 
-def _is_list(value: object) -> bool:
-    return is_of(value, list, tuple)
-
-
 def _of_rows(value: Any, number: int, name: str) -> list[Any]:
     """One value for each row: those of a list, or the same for all.
 
     Raises:
         SettingsError: a list has more or fewer items than there are rows.
     """
-    if not _is_list(value):
+    if not is_of(value, list, tuple):
         return [value] * number
     if len(value) != number:
         raise SettingsError(f"{name} is a list of {len(value)} for {number} rows: give one for each row")
     return [*value]
 
 
-@dataclass(frozen=True)
 class AskedRows:
     """The keyword arguments of a function that writes texts (`RowArguments`), taken apart.
 
@@ -194,16 +191,14 @@ class AskedRows:
         settings: the decoding settings that were given.
         checker: checks each text that is written; None to check none.
         progress: called after each step with the number of tokens it committed.
+
+    Raises:
+        SettingsError: the model is none, there is no key to check with, check is neither true nor false, a config comes
+            beside settings, or progress is not callable.
     """
 
-    requests: Callable[[Sequence[Any]], list[Request]]
-    settings: Settings
-    checker: TextChecker | None
-    progress: Progress | None
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         model: Denoiser,
         *,
         key: Any,
@@ -214,18 +209,14 @@ class AskedRows:
         progress: Any = None,
         config: Any = None,
         **settings: Any,
-    ) -> "AskedRows":
-        """Take the arguments of a call apart.
-
-        Raises:
-            SettingsError: the model is none, there is no key to check with, check is neither true nor false, a config
-                comes beside settings, or progress is not callable.
-        """
+    ) -> None:
         if progress is not None and not callable(progress):
             raise SettingsError(f"progress is a function of a number of tokens, not a {type(progress).__name__}")
-        settings = settings_of(config, settings)
+        self.progress: Progress | None = progress
+        self.settings = settings_of(config, settings)
         check_model(model)
-        if checked := flag("check", check):
+        self.checker: TextChecker | None = None
+        if flag("check", check):
             check_has_key(key)
-        requests = partial(requests_of, key=key, seed=seed, subkey=subkey, ids=ids)
-        return cls(requests, settings, TextChecker(model.tokenizer) if checked else None, progress)
+            self.checker = TextChecker(model.tokenizer)
+        self.requests = partial(requests_of, key=key, seed=seed, subkey=subkey, ids=ids)
