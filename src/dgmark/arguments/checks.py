@@ -5,14 +5,14 @@ import operator
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import numpy as np
-from pydantic import BeforeValidator, ValidationError
+from pydantic import BeforeValidator, ValidationError, model_validator
 
 from dgmark.errors import SettingsError
 
@@ -35,6 +35,23 @@ def _whole_number(value: Any) -> Any:
 
 
 FirstVersion = Annotated[Literal[1], BeforeValidator(_whole_number)]
+
+
+def refused_in_words(words: Callable[[Any, ValidationError], str]) -> Any:
+    """A validator of a pydantic class that raises what pydantic finds as a SettingsError, which carries no value.
+
+    Args:
+        words: says what is wrong, of the class and of what pydantic found.
+    """
+
+    def refuse(cls: Any, fields: Any, build: Callable[[Any], Any]) -> Any:
+        try:
+            return build(fields)
+        except ValidationError as error:
+            problem = words(cls, error)
+        raise SettingsError(problem)  # out here, without the error, which holds the values: one may be a secret
+
+    return model_validator(mode="wrap")(classmethod(refuse))  # type: ignore[arg-type]
 
 
 def wrong_fields(error: ValidationError) -> str:

@@ -5,7 +5,6 @@ This is what the specs of all rules have. The spec of a rule is a subclass, whos
 """
 
 import operator
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
@@ -15,7 +14,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, Strict, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from dgmark.arguments.checks import is_of
+from dgmark.arguments.checks import is_of, refused_in_words
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import SettingsError, VocabularyMismatch
 
@@ -133,17 +132,12 @@ class WatermarkSpec:
                 "give the share of the pairs or tokens of a typical text that match"
             )
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _refuse_in_words(cls, fields: Any, build: Callable[[Any], "WatermarkSpec"]) -> "WatermarkSpec":
-        try:
-            spec = build(fields)
-        except ValidationError as error:
-            problem = _problem(cls, error)
-        else:
-            spec.check()
-            return spec
-        raise SettingsError(problem)  # out here, so that it carries no value: one may be a secret in a wrong place
+    @model_validator(mode="after")
+    def _check(self) -> "WatermarkSpec":
+        self.check()
+        return self
+
+    _refuse = refused_in_words(lambda spec, error: _problem(spec, error))
 
 
 @runtime_checkable
