@@ -151,11 +151,7 @@ def _numbered_content(item: tuple[int, Any]) -> Content:
 
 
 def _items(values: Any) -> Sequence[Any]:
-    """What a sequence, an iterator or a column holds.
-
-    Raises:
-        SettingsError: this is one text, a table, or nothing of these.
-    """
+    """What a sequence, an iterator or a column holds; one text, a table and anything else are refused."""
     if is_column(values):
         if _may_hold_texts(values) or (_dimensions(values) == 1 and not len(values)):
             return list(values)
@@ -234,11 +230,7 @@ def _plain(value: Any) -> Any:
 
 
 def _content(value: Any) -> Content | None:
-    """A text or ids; None for anything else.
-
-    Raises:
-        SettingsError: it is a column of ids of which some are missing or cannot be read.
-    """
+    """A text or ids; None for anything else. A column of ids is refused if some are missing or cannot be read."""
     value = _plain(value)
     if is_of(value, str):
         return str.__str__(value)

@@ -80,11 +80,7 @@ def open_stdin_alone(what: str) -> Iterator[io.BufferedIOBase]:
 
 
 def _free_stdin() -> io.BufferedIOBase:
-    """Standard input, unless it was taken.
-
-    Raises:
-        SettingsError: it was.
-    """
+    """Standard input, which is refused if it was taken."""
     if _taken is not None and _taken[0] is sys.stdin:
         raise SettingsError(f"standard input was read for {_taken[1]} already: give a file for one of the two")
     return cast(io.BufferedIOBase, sys.stdin.buffer)

@@ -322,12 +322,7 @@ def key_of_environment(name: str) -> WatermarkKey:
 
 
 def _key_of(content: bytes, source: str) -> WatermarkKey:
-    """The key that the content of a key file states.
-
-    Raises:
-        KeyFileError: its rule is added by a package that is not installed.
-        KeyFileFormat: it is none, or damaged.
-    """
+    """The key that the content of a key file states; see `WatermarkKey.load` for what is refused."""
     try:
         key, fingerprint = _parsed(content)
     except MissingExtra as error:

@@ -142,11 +142,7 @@ def find_rule(name: object, distribution: str = "") -> Rule:
 
 @cache
 def _loaded(name: str) -> Rule:
-    """The rule of an entry point.
-
-    Raises:
-        MissingExtra: its package has no such rule, or fails when it is imported.
-    """
+    """The rule of an entry point; MissingExtra if its package has no such rule, or fails when it is imported."""
     point = _added()[name]
     package = point.dist.name if point.dist else point.module
     try:
@@ -174,11 +170,7 @@ def _unusable(name: str, package: str, error: Exception) -> str:
 
 
 def _checked(rule: object, name: str) -> Rule:
-    """Refuse what is not a rule of this name, or has options that keys and commands have themselves.
-
-    Raises:
-        SettingsError: it is none, or has such an option.
-    """
+    """Refuse what is not a rule of this name, or has options that keys and commands have themselves."""
     if not isinstance(rule, Rule):
         raise SettingsError(
             f"its entry point in {GROUP} names an object of {type(rule).__name__}, not of dgmark.watermark.rules.Rule"
@@ -207,9 +199,10 @@ def rule_with_options(options: Mapping[str, Any]) -> str:
         if not having:
             raise SettingsError(f"there is no option {option} of keys: leave it out")
         raise SettingsError(f"is needed with {option}, which is an option of: {', '.join(having)}", field="rule")
-    of = {option: next(name for name, known in own.items() if option in known) for option in sorted(options)}
-    one, other = next(iter(of)), next(option for option in of if of[option] != next(iter(of.values())))
-    raise SettingsError(f"{one} is for the {of[one]} rule and {other} for the {of[other]} rule: leave one of them out")
+    # each of the two rules has an option that the other lacks
+    (first, of_first), (second, of_second) = own.items()
+    option, other = min(options.keys() - of_first), min(options.keys() - of_second)
+    raise SettingsError(f"{option} is for the {second} rule and {other} for the {first} rule: leave one of them out")
 
 
 def spec_of(fields: Mapping[str, Any], distribution: str = "") -> WatermarkSpec:

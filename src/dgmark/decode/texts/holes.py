@@ -117,11 +117,7 @@ def sequence_of(value: Any) -> Sequence[Any]:
 
 
 def _piece(part: object) -> str | int:
-    """A part of a text to fill: a string, or the tokens of a hole.
-
-    Raises:
-        InputError: it is neither.
-    """
+    """A part of a text to fill: a string, or the tokens of a hole; anything else is an InputError."""
     text = as_text(part)
     if text is not None:
         _check_characters(text)
@@ -132,11 +128,7 @@ def _piece(part: object) -> str | int:
 
 
 def _check_characters(text: str) -> None:
-    """Refuse a string that cannot stand in a file as it is.
-
-    Raises:
-        InputError: it has half a character.
-    """
+    """Refuse a string with half a character, which cannot stand in a file as it is."""
     formed = well_formed(text)
     if formed != text:
         place = next(place for place, (old, new) in enumerate(zip(text, formed, strict=True)) if old != new)

@@ -190,11 +190,7 @@ class Remasker:
 
 
 def _check_expression(keep: str | None) -> None:
-    """Refuse what is not a regular expression.
-
-    Raises:
-        SettingsError: it is none, and not None.
-    """
+    """Refuse what is neither a regular expression nor None."""
     if keep is None:
         return
     if not is_of(keep, str):

@@ -171,11 +171,7 @@ def _subkey_of_id(key: WatermarkKey | None, subkey: int | None, row_id: str) -> 
 
 
 def _of_rows(value: Any, number: int, name: str) -> list[Any]:
-    """One value for each row: those of a list, or the same for all.
-
-    Raises:
-        SettingsError: a list has more or fewer items than there are rows.
-    """
+    """One value for each row: those of a list, which has as many as there are rows, or the same for all."""
     if not is_of(value, list, tuple):
         return [value] * number
     if len(value) != number:
