@@ -56,12 +56,13 @@ def refused_in_words(words: Callable[[Any, ValidationError], str]) -> Any:
 
 def wrong_fields(error: ValidationError) -> str:
     """The names of the fields that pydantic refuses, and never their values, which may be a secret."""
-    return ", ".join(sorted({".".join(map(str, one["loc"])) for one in error.errors()})) or "all"
+    return ", ".join(sorted({".".join(map(str, fault["loc"])) for fault in error.errors()})) or "all"
 
 
 def field_problems(error: ValidationError) -> str:
     """The fields of a file that pydantic refuses, each with the reason."""
-    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors())
+    faults = error.errors()
+    return "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'the file'}: {fault['msg']}" for fault in faults)
 
 
 def shown(value: object, most: int = 80) -> str:
@@ -204,7 +205,7 @@ def visible_name(name: str) -> str:
 
     "a text" if nothing is left.
     """
-    shown = "".join(" " if _is_hidden(one) else one for one in name)
+    shown = "".join(" " if _is_hidden(character) else character for character in name)
     return " ".join(shown.split())[:MAX_TEXT_NAME].strip() or "a text"
 
 
@@ -217,7 +218,7 @@ def _fault_of_name(name: Any, longest: int) -> str:
         return f"is of type {type(name).__name__}, not a text"
     if not 1 <= len(name) <= longest:
         return f"has {len(name)} characters"
-    hidden = next((one for one in name if _is_hidden(one)), None)
+    hidden = next((character for character in name if _is_hidden(character)), None)
     if hidden is not None:
         return f"holds U+{ord(hidden):04X}, which shows nothing"
     if name != name.strip():

@@ -111,7 +111,7 @@ def is_id(value: object) -> bool:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value stands for none: None, NaN, or what a library has in their place."""
+    """Whether a value is a missing one: None, NaN, or what a library has in their place."""
     value = _plain(value)
     if value is None or value is np.ma.masked or is_from(value, _PANDAS_NULLS):
         return True
@@ -235,8 +235,8 @@ def _content(value: Any) -> Content | None:
     if is_of(value, str):
         return str.__str__(value)
     if is_of(value, list, tuple):
-        if all(type(one) is int or is_id(one) for one in value) and all(abs(int(one)) <= MAX_ID for one in value):
-            return np.array([int(one) for one in value], dtype=np.int64)
+        if all(type(item) is int or is_id(item) for item in value) and all(abs(int(item)) <= MAX_ID for item in value):
+            return np.array([int(item) for item in value], dtype=np.int64)
     elif is_of(value, range):
         if max(abs(value.start), abs(value.stop), abs(value.step)) <= MAX_ID and len(value) <= _MAX_RANGE:
             return np.arange(value.start, value.stop, value.step, dtype=np.int64)
@@ -261,7 +261,7 @@ def _ids_of_column(column: Any) -> Int[np.ndarray, " n"] | None:
         reason = str(error).partition("\n")[0]
         raise SettingsError(f"these token ids cannot be used: their tensor does not give them ({reason})") from None
     if ids.dtype.kind not in "iu":  # libraries give such numbers with their nulls as others, or as objects
-        missing = [is_missing(one) for one in column]
+        missing = [is_missing(item) for item in column]
         if True in missing:
             raise SettingsError(
                 f"these token ids cannot be used: row {missing.index(True)} (counted from 0) is missing; leave it out"
@@ -292,7 +292,7 @@ def _why_not(value: Any) -> str:
             "numbers of at least 16 bits in one"
         )
     if is_of(value, list, tuple):
-        place, wrong = next(((at, one) for at, one in enumerate(value) if not is_id(one)), (None, None))
+        place, wrong = next(((index, item) for index, item in enumerate(value) if not is_id(item)), (None, None))
         if place is None:
             return f"a number in this {kind} is larger than any token id"
         if is_of(_plain(wrong), str, list, tuple) or is_column(_plain(wrong)):

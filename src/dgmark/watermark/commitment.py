@@ -105,7 +105,7 @@ def load_commitments(folder: Path, keys: Iterable[WatermarkKey]) -> dict[str, Ke
     for file in files:
         if not file.is_file():  # reading a pipe may never end
             raise InputError(f"{file} is not a regular file: take it out of the folder of commitments")
-    found = {one.key_fingerprint: one for one in map(KeyCommitment.load, files)}
+    found = {commitment.key_fingerprint: commitment for commitment in map(KeyCommitment.load, files)}
     if not found:
         raise InputError(f"the folder {folder} holds no commitment (*.json): make one with `dgmark key commit`")
     for key in keys:

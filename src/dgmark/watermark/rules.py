@@ -30,7 +30,7 @@ RESERVED = (
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: a watermark on every floor.
+    """A rule: one kind of watermark, with its options, its decode side and its test.
 
     Its two sides are named as "module:object", so that torch is imported only when a text is decoded.
 

@@ -43,10 +43,10 @@ class WatermarkSpec:
 
     Attributes:
         rule: the name of the rule.
-        table_size: the padded vocabulary, whose ids the key tells apart.
+        table_size: the ids of the padded vocabulary, which the key distinguishes.
         tokenizer: name of the tokenizer, by which the detector loads it.
         tokenizer_fingerprint: hash of its vocabulary; a tokenizer with another hash is an error.
-        word_classes: hash of the classes of words that the key's bits are of; None if the key tells all ids apart.
+        word_classes: hash of the classes of words that the key's bits are of; None for a key of exact tokens.
         expected_match: share of what the rule counts that matches in a typical text of the key's model, by which short
             texts are "uncertain"; None if it is not known. No p-value depends on it.
 
@@ -186,7 +186,7 @@ def _problem(spec: type[WatermarkSpec], error: ValidationError) -> str:
     """What is wrong with the fields of a spec; only numbers are quoted."""
     found = error.errors(include_url=False, include_context=False)
     rule = fields_of(spec)["rule"].default
-    unknown = [str(one["loc"][-1]) for one in found if one["type"] == "unexpected_keyword_argument"]
+    unknown = [str(fault["loc"][-1]) for fault in found if fault["type"] == "unexpected_keyword_argument"]
     if unknown:
         names = " and no ".join(unknown).replace("_", " ").replace("subkeys", "sub-keys")
         return f"rule {rule} has no {names}: leave that out, or choose a rule that has it"

@@ -63,11 +63,11 @@ _known: dict[str, WordClasses] = {}
 
 
 def folded_word(text: str) -> str | None:
-    """What a token reads as, by which ids share a class; None for one that stands for itself.
+    """What a token reads as, by which ids share a class; None for one that is a class of its own.
 
     Letters of Unicode 3.2 are replaced by their full case folding, curly quotation marks by straight ones, and white
     space around the text is left out. A token without a letter or digit of Unicode 3.2, or with a part of a character,
-    stands for itself.
+    is a class of its own.
     """
     if text.isascii():
         return text.lower().strip(_SPACE) if _ASCII_WORD.search(text) else None
@@ -113,7 +113,7 @@ def check_word_classes(spec: WatermarkSpec, tokenizer: Tokenizer) -> None:
 
 @lru_cache(maxsize=64)
 def class_table(spec: WatermarkSpec) -> Int[np.ndarray, " vocab"] | None:
-    """The class of each id of the padded vocabulary, read-only; None for a key that tells all ids apart.
+    """The class of each id of the padded vocabulary, read-only; None for a key of exact tokens.
 
     It is that of the tokenizer that was last checked against the key (`WatermarkKey.check_tokenizer`), or of the one
     that the key names.

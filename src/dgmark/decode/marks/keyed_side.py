@@ -47,7 +47,7 @@ class KeyedSide(DecodeSide):
             slots: the number of rows.
             device: the device of candidates and positions.
             fixed_shapes: shapes are to depend on shapes alone, and nothing is to wait for the device, so that a step
-                may stand in a CUDA graph.
+                can be captured in a CUDA graph.
 
         Raises:
             SettingsError: the rule has no steps of fixed shapes.

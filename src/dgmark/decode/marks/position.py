@@ -29,7 +29,7 @@ class PositionSide(KeyedSide):
         tables: the group of each token id under each row's key.
         codes: the residues of one period of each row's position code, then zeros.
         lengths: the period of each row's position code; 0 in a row without a mark.
-        fixed_shapes: whether no key may rotate, so that a step may stand in a CUDA graph.
+        fixed_shapes: whether no key may rotate, so that a step can be captured in a CUDA graph.
         rotating: the keys of rows whose groups change with the position: they are looked up on the CPU.
     """
 

@@ -194,7 +194,7 @@ class DecodeSide(ABC):
         cls.refuse_unused(config.to_dict())
 
     def reach(self) -> int:
-        """How many places away the committed tokens stand that the bits of a candidate depend on; 0 for none."""
+        """How many places away the farthest committed token is that the bits of a candidate depend on; 0 for none."""
         return 0
 
     def reached(self, places: Places) -> Bool[Tensor, " places"]:

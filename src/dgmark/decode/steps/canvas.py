@@ -240,7 +240,7 @@ class BatchEvents:
         rows = commits.row.tolist()
         position = self._positions[commits.place]
         given = (position, commits.token, commits.reward, commits.matched, commits.had_choice, commits.edited)
-        columns = [one.tolist() for one in given]
+        columns = [values.tolist() for values in given]
         for row in dict.fromkeys(rows):
             mine = [index for index, other in enumerate(rows) if other == row]
             positions, tokens, rewards, matched, choice, edited = (

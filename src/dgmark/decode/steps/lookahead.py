@@ -39,8 +39,8 @@ def step_with_lookahead(
 ) -> tuple[RowsAfter, Candidates, OpenRows]:
     """Commit in each row the set of places after which the most candidates match; the first of equals.
 
-    The canvases that are tried stand one after the other, those of a row the best first. Two rows that choose among
-    three sets of places and one, for example:
+    The canvases that are tried are in the order of the rows, those of a row the best first. For example, two rows of
+    which one chooses among three sets of places, and the other has a single one:
 
         sets of places     row 0: A, B, C     row 1: D
         canvases           A   B   C   D

@@ -161,8 +161,8 @@ class Prepared:
         Args:
             several: at least one, each without refused requests.
         """
-        requests = [request for one in several for request in one.requests]
-        canvases = [one.canvases[row] for one in several for row in range(len(one.requests))]
+        requests = [request for prepared in several for request in prepared.requests]
+        canvases = [prepared.canvases[row] for prepared in several for row in range(len(prepared.requests))]
         return replace(several[0], requests=tuple(requests), canvases=dict(enumerate(canvases)))
 
     def chunks(self) -> Iterator[range]:
@@ -220,7 +220,7 @@ class Prepared:
             ModelFault: the model fails at a request, and `strict`, or at no single one.
         """
         if rows is None:
-            return [one for some in self.chunks() for one in self.results(finish, some, progress, strict=strict)]
+            return [made for chunk in self.chunks() for made in self.results(finish, chunk, progress, strict=strict)]
         failed, responses = dict(self.refused), dict[int, Response]()
         while True:
             try:

@@ -103,7 +103,7 @@ def prompts_or_errors(prompts: Any) -> list[Prompt | DgmarkError]:
     """
     text = as_text(prompts)
     contents = contents_or_errors(prompts) if text is None else [text]
-    return [one.tolist() if isinstance(one, np.ndarray) else one for one in contents]
+    return [content.tolist() if isinstance(content, np.ndarray) else content for content in contents]
 
 
 def requests_of(
@@ -151,10 +151,12 @@ def row_ids(ids: Iterable[str | int], number: int) -> list[str]:
         InputError: two are equal.
     """
     names = []
-    for place, one in enumerate(_of_rows(several(ids, "ids"), number, "ids")):
-        name = id_of_row(one)
+    for place, row_id in enumerate(_of_rows(several(ids, "ids"), number, "ids")):
+        name = id_of_row(row_id)
         if name is None:
-            raise SettingsError(f"id {place} (counted from 0) is {shown(one)}: give each row a text or a whole number")
+            raise SettingsError(
+                f"id {place} (counted from 0) is {shown(row_id)}: give each row a text or a whole number"
+            )
         names.append(name)
     for name, count in Counter(names).items():
         if count > 1:
