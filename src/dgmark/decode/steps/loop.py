@@ -44,15 +44,7 @@ def decode(
 
     Each row has its own seed. At each forward it has two uniforms for each position of the active block, which follow
     from the seed, the number of the forward and the position alone (`draws.py`). A row stops once all positions up to
-    an end token are committed.
-
-    Args:
-        model: the denoiser.
-        prompts: token ids.
-        config: decoding settings.
-        side: what the watermark does to a step; see `decode_steps`.
-        seeds: one for each row.
-        round_trip: tells which tokens survive re-tokenization; see `decode_steps`.
+    an end token are committed. The arguments are those of `decode_steps`, with the token ids of prompts for a canvas.
     """
     canvas = Canvas.after(prompts, config.length, model.mask_id)
     return collect(model, canvas, decode_steps(model, canvas, config, side, seeds, round_trip))

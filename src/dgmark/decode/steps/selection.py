@@ -272,14 +272,7 @@ def confident_places(
     Commit "threshold" takes those with a confidence above `threshold`. Where not even the best passes, a row has none,
     and the caller commits the best alone. The confidence is the model's own: it says what may be committed together.
 
-    Args:
-        rewards: the rewards r_j.
-        masked: positions that may be committed.
-        preferred: whether the candidate v_j is preferred.
-        config: `commit` and `threshold` are read.
-
-    Returns:
-        These places; None under commit "quota".
+    The arguments are those of `choose`. None under commit "quota".
     """
     if config.commit == "quota":
         return None
@@ -333,14 +326,9 @@ def surviving_edits(
     side: DecodeSide,
     round_trip: RoundTrip | None,
 ) -> Bool[Tensor, "canvases window"]:
-    """Of the proposed edits, those that are made: none loses a match, and all survive re-tokenization.
+    """Of the edits of `lossless_edits`, those that are made: none loses a match, and all survive re-tokenization.
 
-    Args:
-        edits: places whose committed token would be replaced.
-        tokens: the tokens that would replace them.
-        window: the canvases before the edits.
-        side: says the bits.
-        round_trip: tells which tokens survive re-tokenization; None if nobody asks.
+    `round_trip` tells which tokens survive; None if nobody asks.
     """
     while len(columns := on_host(edits.any(0))[0].nonzero()[:, 0]):
         made = lossless_edits(edits, tokens, window, side, columns.tolist())
