@@ -19,11 +19,7 @@ class DgmarkError(Exception):
 
 
 def without_errors(results: Iterable[T | DgmarkError]) -> list[T]:
-    """Results, if there is no error in the place of one.
-
-    Raises:
-        DgmarkError: the first error.
-    """
+    """Results, if there is no error in the place of one; else the first error is raised."""
     found = []
     for result in results:
         if isinstance(result, DgmarkError):

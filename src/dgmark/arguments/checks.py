@@ -80,11 +80,7 @@ def is_of(value: object, *kinds: type) -> bool:
 
 
 def whole(name: str, value: Any) -> int:
-    """A whole number, Python's or numpy's.
-
-    Raises:
-        SettingsError: `value` is not one.
-    """
+    """A whole number, Python's or numpy's; anything else is a SettingsError."""
     try:
         if not isinstance(value, bool):
             return _not_huge(name, operator.index(value))
@@ -94,11 +90,7 @@ def whole(name: str, value: Any) -> int:
 
 
 def number(name: str, value: Any) -> float:
-    """A real number, Python's or numpy's.
-
-    Raises:
-        SettingsError: `value` is not one.
-    """
+    """A real number, Python's or numpy's; anything else is a SettingsError."""
     if is_of(value, bool) or not is_of(value, Real):
         raise SettingsError(f"{name} {shown(value)} is not a number")
     real: float = _not_huge(name, value)  # an int stays an int
@@ -126,11 +118,7 @@ def as_path(value: Any, what: str) -> Path:
 
 
 def path_text(value: Any, what: str) -> str:
-    """An argument as the text of a path, as it was written; see `as_path`.
-
-    Raises:
-        SettingsError: see `as_path`.
-    """
+    """An argument as the text of a path, as it was written; `as_path` says what is refused."""
     try:
         text = os.fspath(value)
     except TypeError:  # also of a PathLike that gives no path
@@ -149,22 +137,14 @@ def path_text(value: Any, what: str) -> str:
 
 
 def instance(name: str, value: Any, kind: type[Instance]) -> Instance:
-    """An argument that must be of a class.
-
-    Raises:
-        SettingsError: it is not.
-    """
+    """An argument that must be of a class; anything else is a SettingsError."""
     if not is_of(value, kind):
         raise SettingsError(f"{name} is of type {type(value).__name__}: give a {kind.__name__}")
     return value  # type: ignore[no-any-return]
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or false, Python's or numpy's. Anything else is refused: texts such as "no" are true.
-
-    Raises:
-        SettingsError: `value` is neither.
-    """
+    """True or false, Python's or numpy's; anything else is a SettingsError, as texts such as "no" are true."""
     if is_of(value, bool, np.bool_):
         return bool(value)
     raise SettingsError(f"{name} {shown(value)} is neither True nor False")

@@ -31,11 +31,7 @@ def check_named(names: Sequence[object], name: str, where: str = "the batch") ->
 
 
 def check_added(names: Sequence[object], added: Collection[str]) -> None:
-    """Refuse a table that has a column of the name of one that is to be added.
-
-    Raises:
-        InputError: it has.
-    """
+    """Refuse a table that has a column of a name that is to be added with an InputError."""
     taken = [name for name in names if name in added]
     if taken:
         raise InputError(

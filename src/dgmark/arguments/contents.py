@@ -54,11 +54,7 @@ _ONE_TEXT = "this is one text, not a list of texts: give it to detect, or in a l
 
 
 def content_of(value: TextOrIds) -> Content:
-    """One text as a plain `str`, or the token ids of one text as an array of int64.
-
-    Raises:
-        SettingsError: it is neither.
-    """
+    """One text as a `str`, or the token ids of one text as an array of int64; anything else is a SettingsError."""
     content = _content(value)
     if content is None:
         raise SettingsError(f"{_WANTED}; {_why_not(value)}")
@@ -66,11 +62,7 @@ def content_of(value: TextOrIds) -> Content:
 
 
 def ids_of(value: Any) -> Int[np.ndarray, " n"]:
-    """The token ids of one text as an array of int64, where a text will not do.
-
-    Raises:
-        SettingsError: they are none.
-    """
+    """The token ids of one text as an array of int64; anything else, as a text, is a SettingsError."""
     content = content_of(value)
     if isinstance(content, str):
         raise SettingsError("this is a text, and token ids are wanted: encode it with the tokenizer")
@@ -78,11 +70,7 @@ def ids_of(value: Any) -> Int[np.ndarray, " n"]:
 
 
 def text_of(value: Any) -> str:
-    """One text as a plain `str`, where ids will not do.
-
-    Raises:
-        SettingsError: it is none.
-    """
+    """One text as a plain `str`; anything else, as token ids, is a SettingsError."""
     content = content_of(value)
     if not isinstance(content, str):
         raise SettingsError("these are token ids, and a text is wanted: decode them with the tokenizer")
@@ -122,20 +110,12 @@ def is_missing(value: Any) -> bool:
 
 
 def contents_of(values: Any) -> list[Content]:
-    """Several texts, or the token ids of several texts, each as `content_of` gives it.
-
-    Raises:
-        SettingsError: this is one text or a table, or an item is neither a text nor ids.
-    """
+    """Several texts, or the ids of several, as `content_of` gives each; one text or a table is a SettingsError."""
     return without_errors(contents_or_errors(values))
 
 
 def contents_or_errors(values: Any) -> list[Content | DgmarkError]:
-    """What `contents_of` gives; in the place of an item that is neither a text nor ids, the error that says why.
-
-    Raises:
-        SettingsError: this is one text or a table.
-    """
+    """What `contents_of` gives; in the place of an item that is neither a text nor ids, its SettingsError."""
     items = list(enumerate(_items(values)))
     if items and is_id(items[0][1]):
         raise SettingsError(_ONE_TEXT)

@@ -245,11 +245,7 @@ def _pydantic_fields() -> dict[str, FieldInfo]:
 
 
 def settings_of(config: DecodeConfig | None, settings: Mapping[str, Any]) -> Settings:
-    """The settings of a call that takes a whole `DecodeConfig` or single settings.
-
-    Raises:
-        SettingsError: both are given, or `config` is not a `DecodeConfig`.
-    """
+    """The settings of a call that takes a whole `DecodeConfig` or single settings; both are a SettingsError."""
     if config is None:
         return dict(settings)
     if settings:

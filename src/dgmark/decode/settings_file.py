@@ -37,11 +37,7 @@ class TunedSettings(BaseModel):
     decoding: dict[str, bool | int | float | str | None]
 
     def check_rule(self, key: WatermarkKey | None) -> None:
-        """Refuse a key of another rule; text without a mark has none.
-
-        Raises:
-            SettingsError: the key's rule is another one.
-        """
+        """Refuse a key of another rule with a SettingsError; text without a mark has no key."""
         if key is None or key.spec.rule == self.rule:
             return
         raise SettingsError(

@@ -105,11 +105,7 @@ def _refuse_protected(path: Path) -> None:
 
 
 def is_protected(path: Path) -> bool:
-    """Whether a file holds anything of `_PROTECTED`, in UTF-8 or UTF-16.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Whether a file has anything of `_PROTECTED`, in UTF-8 or UTF-16; OSError if it cannot be read."""
     searched = b""
     with open(path, "rb") as file:
         while chunk := file.read(_CHUNK):

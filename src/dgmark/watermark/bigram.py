@@ -135,11 +135,7 @@ def hash_key(secret: bytes, nearest: int, farthest: int, prf: str = BIGRAM_PRF) 
 
 
 def pair_key(key: KeyLike) -> SipHashKey:
-    """The key of the hash of pairs, of a key of this rule.
-
-    Raises:
-        SettingsError: the key is of another rule.
-    """
+    """The key of the hash of pairs, of a key of this rule; a key of another rule is a SettingsError."""
     spec = spec_as(BigramSpec, key)
     return hash_key(key.secret or b"", spec.nearest, spec.farthest, spec.prf)
 

@@ -257,11 +257,7 @@ class GroupTables:
 
 
 def tables_of(key: KeyLike) -> GroupTables:
-    """The groups of a key of this rule.
-
-    Raises:
-        SettingsError: the key is of another rule.
-    """
+    """The groups of a key of this rule; a key of another rule is a SettingsError."""
     return _tables(spec_as(PositionSpec, key), key.secret or b"")
 
 

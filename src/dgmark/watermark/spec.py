@@ -121,11 +121,7 @@ class WatermarkSpec:
         return {name: value for name, value in values.items() if value is not None}
 
     def check(self) -> None:
-        """Refuse fields that do not fit each other.
-
-        Raises:
-            SettingsError: two fields do not go together.
-        """
+        """Refuse fields that do not go together with a SettingsError."""
         if self.expected_match is not None and not self.chance < self.expected_match < 1:
             raise SettingsError(
                 f"expected match {self.expected_match} is not between {self.chance:.2g}, which is chance, and 1: "
@@ -161,11 +157,7 @@ _Spec = TypeVar("_Spec", bound=WatermarkSpec)
 
 
 def spec_as(kind: type[_Spec], key: KeyLike) -> _Spec:
-    """The spec of a key, which is one of this rule.
-
-    Raises:
-        SettingsError: the key is of another rule.
-    """
+    """The spec of a key of this rule; a key of another rule is a SettingsError."""
     rule = fields_of(kind)["rule"].default
     if key.spec.rule != rule:
         raise SettingsError(f"key {key.fingerprint} is of rule {key.spec.rule}: take a key of rule {rule} here")

@@ -96,11 +96,7 @@ def _class_table(tokenizer: Tokenizer) -> Int[np.ndarray, " vocab"]:
 
 
 def check_word_classes(spec: WatermarkSpec, tokenizer: Tokenizer) -> None:
-    """Refuse a tokenizer of which the classes of words are not the key's.
-
-    Raises:
-        TokenizerMismatch: the hashes differ.
-    """
+    """Refuse a tokenizer with other classes of words than the key's with a TokenizerMismatch."""
     if spec.word_classes is None:
         return
     found = WordClasses.of(tokenizer).fingerprint

@@ -97,11 +97,7 @@ class OneKeySide(KeyedSide):
         self._marked[slot] = True
 
     def check_compatible(self, key: WatermarkKey) -> None:
-        """Refuse any other key.
-
-        Raises:
-            SettingsError: it is another key.
-        """
+        """Refuse any other key with a SettingsError."""
         if key != self.key:
             raise SettingsError(f"keys of rule {key.spec.rule} mark no batch together: give each a batch of its own")
 
@@ -131,11 +127,7 @@ class OneKeySide(KeyedSide):
 
 
 def decode_side(keys: Sequence[WatermarkKey]) -> type[KeyedSide]:
-    """The decode side of the rule that keys share.
-
-    Raises:
-        SettingsError: the keys are of different rules.
-    """
+    """The decode side of the rule that keys share; keys of several rules are a SettingsError."""
     names = sorted({key.spec.rule for key in keys})
     if len(names) > 1:
         raise SettingsError(f"keys of the rules {' and '.join(names)} mark no batch together: give each its own")

@@ -102,11 +102,7 @@ def holed_text(model: Denoiser, parts: Parts) -> HoledText:
 
 
 def sequence_of(value: Any) -> Sequence[Any]:
-    """The texts to fill, or the parts of one of them.
-
-    Raises:
-        InputError: this is not a list.
-    """
+    """The texts to fill, or the parts of one of them; what is not a list is an InputError."""
     # a range counts ids, and may be too long to look at
     if isinstance(value, str | bytes | bytearray | range) or not isinstance(value, Sequence):
         raise InputError(

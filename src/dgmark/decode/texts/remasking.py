@@ -231,11 +231,7 @@ def encode_exactly(tokenizer: Tokenizer, text: str) -> EncodedText:
 
 
 def replaceable(text: str, encoded: EncodedText, words: frozenset[int], keep: str | None) -> list[int]:
-    """The places of tokens that may be replaced: whole words in small letters that nothing keeps.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The places of tokens that may be replaced: whole words in small letters that nothing keeps, or an InputError."""
     kept = bytearray(len(text))
     for pattern in (_ALWAYS_KEPT, re.compile(r"(?!)" if keep is None else keep, re.S | re.M)):
         for match in pattern.finditer(text):

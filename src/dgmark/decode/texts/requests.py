@@ -96,11 +96,7 @@ def key_of_text(key: WatermarkKey | None, subkey: int | None = None) -> Watermar
 
 
 def prompts_or_errors(prompts: Any) -> list[Prompt | DgmarkError]:
-    """One text, or several texts and lists of token ids, as prompts; in the place of what is neither, its error.
-
-    Raises:
-        SettingsError: they are not several prompts.
-    """
+    """One text, or several texts and lists of ids, as prompts; in the place of what is neither, its SettingsError."""
     text = as_text(prompts)
     contents = contents_or_errors(prompts) if text is None else [text]
     return [content.tolist() if isinstance(content, np.ndarray) else content for content in contents]
