@@ -151,11 +151,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def returns_errors(errors: Any) -> bool:
-    """Whether a function of several rows returns the error of a bad row in its place, see `Errors`.
-
-    Raises:
-        SettingsError: `errors` is neither "raise" nor "return".
-    """
+    """Whether a function of several rows returns `Errors` in the places of rows; other values are a SettingsError."""
     if type(errors) is not str or errors not in get_args(Errors):
         raise SettingsError(
             f'errors {shown(errors)} is neither "raise" nor "return": give "return" to get the error of a bad row in '

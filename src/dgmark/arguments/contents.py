@@ -168,11 +168,7 @@ def is_column(value: object) -> bool:
 
 
 def check_texts(column: Any, name: str) -> None:
-    """Refuse a column of a type that holds neither texts nor lists of token ids; it may be empty if it is of Arrow.
-
-    Raises:
-        InputError: it is one.
-    """
+    """Refuse a column of neither texts nor lists of ids with an InputError; it may be empty if it is of Arrow."""
     if is_column(column) and not _may_hold_texts(column):
         raise InputError(
             f"column {shown(name)} holds {_type_of(column)}, neither texts nor lists of token ids: name the column of "

@@ -57,9 +57,6 @@ class BigramSpec(WatermarkSpec):
         tokens: "words": the bits are those of pairs of classes of words, which `word_classes` names; "exact": of ids.
         subkeys: number of sub-keys, a power of two up to 65,536; each text is marked with one of them. 1 = all texts
             are marked alike.
-
-    Raises:
-        SettingsError: a field is missing, out of range or of another rule.
     """
 
     rule: Literal["bigram"] = "bigram"

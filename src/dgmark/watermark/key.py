@@ -170,11 +170,7 @@ class WatermarkKey:
         return self if self.number is None else replace(self, number=None)
 
     def subkey(self, number: int) -> "WatermarkKey":
-        """One sub-key: a key that marks one text and finds its mark, with this key's fingerprint.
-
-        Raises:
-            SettingsError: the key has no sub-keys, or none with this number.
-        """
+        """The sub-key of this number, which marks one text and finds its mark; SettingsError if there is none."""
         return replace(self, number=number)
 
     def for_text(self, subkey: int | None = None) -> "WatermarkKey":

@@ -122,11 +122,7 @@ class KeyFile(BaseModel):
 
 
 def check_mode(mode: int, path: Path, allow_open: bool) -> None:
-    """Refuse a file with a secret that every user can read, and warn of one that others than its owner can use.
-
-    Raises:
-        KeyFileError: every user of the machine can read it, and `allow_open` is false.
-    """
+    """Warn of a secret file that others can use; without `allow_open`, KeyFileError if every user can read it."""
     if mode & stat.S_IROTH and not flag("allow_open", allow_open):
         raise KeyFileError(
             f"every user of this machine can read the key file {path} (mode {mode:04o}): "

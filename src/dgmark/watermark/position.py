@@ -43,9 +43,6 @@ class PositionSpec(WatermarkSpec):
         rotation: positions after which the groups change; 0 = never.
         grouping: "keyed" (groups from the secret), or "token-id" (group = id mod m, as in the paper's code; keyless).
         code_length: period of a keyed position code, a multiple of m up to 64; 0 = the paper's i mod m.
-
-    Raises:
-        SettingsError: a field is missing, out of range or of another rule.
     """
 
     rule: Literal["position"] = "position"

@@ -197,11 +197,7 @@ def _problem(spec: type[WatermarkSpec], error: ValidationError) -> str:
 
 
 def check_ids(ids: Int[np.ndarray, " n"], table_size: int) -> None:
-    """Refuse ids outside a key's vocabulary. Scoring them would give a meaningless z near 0.
-
-    Raises:
-        VocabularyMismatch: an id lies outside.
-    """
+    """Refuse ids outside a key's vocabulary with a VocabularyMismatch: scored, they would give a z near 0."""
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= table_size):
         wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
         raise VocabularyMismatch(

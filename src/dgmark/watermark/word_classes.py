@@ -137,11 +137,6 @@ def class_table(spec: WatermarkSpec) -> Int[np.ndarray, " vocab"] | None:
 
 
 def class_ids(spec: WatermarkSpec, ids: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
-    """The classes of token ids under a key: the ids themselves for a key without classes.
-
-    Raises:
-        ModelNotFound: see `class_table`.
-        TokenizerMismatch: see `class_table`.
-    """
+    """The classes of token ids under a key, see `class_table`: the ids themselves for a key without classes."""
     table = class_table(spec)
     return ids if table is None else table[ids]

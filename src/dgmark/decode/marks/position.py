@@ -58,12 +58,7 @@ class PositionSide(KeyedSide):
         )
 
     def check_compatible(self, key: WatermarkKey) -> None:
-        """Refuse a key of another vocabulary, and one that rotates where shapes are fixed.
-
-        Raises:
-            VocabularyMismatch: it is of another vocabulary.
-            SettingsError: it rotates.
-        """
+        """Refuse a key of another vocabulary, and one that rotates where shapes are fixed."""
         size, rotation = self.tables.shape[1], spec_as(PositionSpec, key).rotation
         if key.spec.table_size != size:
             raise VocabularyMismatch(

@@ -130,15 +130,11 @@ def stream_generate(model: Denoiser, prompts: Prompts, **arguments: Unpack[Gener
 
     With a key that has sub-keys, as new keys have, they do so if `subkey` or `ids` is given too.
 
-    Invalid arguments raise when `stream_generate` is called, not at the first event.
+    Invalid arguments raise what `generate` raises when `stream_generate` is called, not at the first event.
 
     Yields:
         A `Committed` for each step and row that the step changed; `BlockFinished` after the last step of a block;
         `RowFinished` as soon as a row is complete. Rows are numbered like the prompts.
-
-    Raises:
-        SettingsError: see `generate`.
-        KeyFileError: see `generate`.
     """
     if "progress" in arguments:
         raise SettingsError("stream_generate yields an event for each step: leave progress out")
@@ -176,11 +172,7 @@ def events_of(prepared: Prepared) -> Iterator[Event]:
 
 
 def generations(prepared: Prepared, rows: Sequence[int]) -> list[Generation]:
-    """Decode these of the prepared requests together, in this order.
-
-    Raises:
-        DgmarkError: one of them was refused, or the model fails at it.
-    """
+    """Decode these of the prepared requests together, in this order; the error of one of them is raised."""
     return without_errors(prepared.results(partial(generation_of, prepared), rows))
 
 

@@ -115,23 +115,17 @@ def sequence_of(value: Any) -> Sequence[Any]:
 def _piece(part: object) -> str | int:
     """A part of a text to fill: a string, or the tokens of a hole; anything else is an InputError."""
     text = as_text(part)
-    if text is not None:
-        _check_characters(text)
-        return text
-    if is_id(part) and int(part) > 0:  # type: ignore[call-overload]
-        return int(part)  # type: ignore[call-overload,no-any-return]
-    raise InputError(f"a part of a text to fill is a string or a positive number of tokens, not {shown(part)}")
-
-
-def _check_characters(text: str) -> None:
-    """Refuse a string with half a character, which cannot stand in a file as it is."""
-    formed = well_formed(text)
-    if formed != text:
+    if text is not None and (formed := well_formed(text)) != text:
         place = next(place for place, (old, new) in enumerate(zip(text, formed, strict=True)) if old != new)
         raise InputError(
             f"a string of a text to fill has half a character, the surrogate {text[place]!a}, at character {place}, "
             "and a text in UTF-8 cannot hold it: take it out"
         )
+    if text is not None:
+        return text
+    if is_id(part) and int(part) > 0:  # type: ignore[call-overload]
+        return int(part)  # type: ignore[call-overload,no-any-return]
+    raise InputError(f"a part of a text to fill is a string or a positive number of tokens, not {shown(part)}")
 
 
 def _check_room(model: Denoiser, tokens: int) -> None:

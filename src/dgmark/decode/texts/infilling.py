@@ -218,11 +218,7 @@ def _runs(places: list[int]) -> list[tuple[int, int]]:
 
 
 def config_of_remasking(model: Denoiser, settings: Mapping[str, Any]) -> DecodeConfig:
-    """The settings of a decode of scattered words: those of a block are committed at once, as they are far apart.
-
-    Raises:
-        SettingsError: a setting is invalid.
-    """
+    """The settings of a decode of scattered words: those of a block are committed at once, as they are far apart."""
     by_quota = "commit" in settings or settings.get("strategy", "confidence") != "confidence"
     own = {} if by_quota else {"commit": "threshold", "threshold": 1e-6}
     return DecodeConfig.of(model, **{**own, **settings})

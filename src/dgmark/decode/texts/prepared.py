@@ -243,11 +243,7 @@ class Prepared:
 
 
 def config_of(model: Denoiser, keys: Iterable[WatermarkKey | None], settings: Settings) -> DecodeConfig:
-    """Complete settings with the defaults of the keys' rule, if they are of one, then with the model's own.
-
-    Raises:
-        SettingsError: a setting is invalid.
-    """
+    """Complete settings with the defaults of the keys' rule, if they are of one, then with the model's own."""
     by_rule = {key.spec.rule: key for key in keys if key is not None}
     key = next(iter(by_rule.values())) if len(by_rule) == 1 else None
     return with_defaults_of_rule(key, settings, partial(DecodeConfig.of, model))

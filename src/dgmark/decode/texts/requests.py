@@ -82,11 +82,7 @@ class Request:
 
 
 def key_of_text(key: WatermarkKey | None, subkey: int | None = None) -> WatermarkKey | None:
-    """The key that marks one text, see `WatermarkKey.for_text`; None for text without a mark.
-
-    Raises:
-        SettingsError: there is no such sub-key, or this is not a key.
-    """
+    """The key that marks one text, see `WatermarkKey.for_text`; None for text without a mark."""
     check_key(key, or_none=True)
     if key is not None:
         return key.for_text(subkey)
