@@ -116,8 +116,8 @@ class ModelWorker:
         The p-value is that of the whole key, as a checker does not know the sub-key.
         """
         model, request = self.models[job.model], Request(job.prompt, job.seed, job.key)
-        filled, began, choice = 0, time.perf_counter(), job.remask or {}
-        remasker = Remasker(model, request.whole_key, config, *map(choice.get, ("share", "keep", "target")))
+        filled, began = 0, time.perf_counter()
+        remasker = Remasker(model, request.whole_key, config, **(job.remask or {}))
         steps = remask_steps(remasker, request, TextChecker(model.tokenizer) if job.check else None)
         while True:
             try:

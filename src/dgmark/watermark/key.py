@@ -393,13 +393,6 @@ def check_key(key: object, *, or_none: bool = False) -> None:
 
 
 def check_has_key(keys: object) -> None:
-    """Refuse to check texts of which none is marked.
-
-    Args:
-        keys: the key of all texts, or a list with that of each.
-
-    Raises:
-        SettingsError: there is no key.
-    """
+    """Refuse to check texts without a key with a SettingsError; `keys` is that of all texts, or a list with each."""
     if keys is None or (isinstance(keys, list | tuple) and keys and all(key is None for key in keys)):
         raise SettingsError("a check looks for the mark of a key, and there is none: give a key, or leave check out")

@@ -366,23 +366,6 @@ class Candidates(NamedTuple):
         return Candidates(*(old.index_copy(0, rows, torch.where(places, other, old[rows])) for old, other in pairs))
 
 
-class _KeptNoise:
-    """Gumbel noise for the places of the active block, which is drawn when the block begins."""
-
-    def __init__(self, draws: Draws, vocab: int) -> None:
-        self._draws, self._vocab = draws, vocab
-        self._low: int | None = None
-        self._rows = self._noise = torch.empty(0)  # the rows that began the block, and (window, vocab) for each
-
-    def __call__(self, places: Places, low: int) -> Float[Tensor, "k vocab"]:
-        """The noise of some places of a window; each row is among those of the first call for its block."""
-        rows, width = places.window.rows, places.window.positions.shape[1]
-        if low != self._low:
-            self._low, self._rows = low, rows
-            self._noise = torch.stack([self._draws.gumbel(row, low, width, self._vocab) for row in rows.unbind()])
-        return self._noise[torch.searchsorted(self._rows, places.rows), places.column]
-
-
 class Proposer:
     """Makes the candidates of one decode.
 
@@ -406,8 +389,8 @@ class Proposer:
         self._config, self._side = config, side
         self._tempered = traits_of(model).confidence_source == "sampling"
         self._draws = Draws(seeds, canvas.positions)
-        kept = config.noise == "fixed" and not config.greedy
-        self._kept = _KeptNoise(self._draws, model.vocab_size) if kept else None
+        # of fixed noise: the first place of the block, the rows that began it, and (window, vocab) for each
+        self._fixed: tuple[int, Tensor, Tensor] | None = None
         self._canvas, self._mask_id = canvas, model.mask_id
         # the mask, rows of padding, which stand for no token, and ends where the text goes on
         forbidden = {model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size), *canvas.forbidden}
@@ -467,10 +450,16 @@ class Proposer:
 
     def _noise(self, step: Step, low: int) -> Noise | None:
         """The noise that draws candidates: the watermark's in rows with a key, or that of the settings."""
-        noise = self._side.noise(step)
+        noise, places = self._side.noise(step), step.places
         if noise is not None:
-            return Noise(noise, self._side.marked(step.places.rows))
-        return None if self._kept is None else Noise(self._kept(step.places, low))
+            return Noise(noise, self._side.marked(places.rows))
+        if self._config.noise != "fixed" or self._config.greedy:
+            return None
+        if self._fixed is None or self._fixed[0] != low:  # the first forward of the block, of all rows that begin it
+            rows, window = step.window.rows, (low, step.masked.shape[1], step.logits.shape[-1])
+            self._fixed = low, rows, torch.stack([self._draws.gumbel(row, *window) for row in rows.unbind()])
+        _, rows, kept = self._fixed
+        return Noise(kept[torch.searchsorted(rows, places.rows), places.column])
 
     def _choice(self, step: Step, changed: Tensor | None, proposals: Proposals) -> Bool[Tensor, " k"]:
         """Whether each candidate had a choice: by its draw, or, where the watermark changed the logits, before that."""

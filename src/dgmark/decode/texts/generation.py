@@ -144,7 +144,7 @@ def stream_generate(model: Denoiser, prompts: Prompts, **arguments: Unpack[Gener
 def _prepared(model: Denoiser, prompts: Sequence[Any], strict: bool, arguments: GenerateArguments) -> Prepared:
     """Check the arguments of `generate`, and prepare its rows."""
     own: dict[str, Any] = {name: value for name, value in arguments.items() if name in _OF_BATCHES}
-    asked = AskedRows(model, **{name: value for name, value in arguments.items() if name not in own})  # type: ignore[arg-type]
+    asked = AskedRows(model, **{name: value for name, value in arguments.items() if name not in own})
     return Prepared.of(model, asked.requests(prompts), asked.settings, strict=strict, checker=asked.checker, **own)
 
 

@@ -252,17 +252,9 @@ def config_of(model: Denoiser, keys: Iterable[WatermarkKey | None], settings: Se
 def with_defaults_of_rule(
     key: WatermarkKey | None, settings: Settings, make: Callable[..., DecodeConfig]
 ) -> DecodeConfig:
-    """The config of settings and, where they leave one out, the defaults of a key's rule.
+    """The config that `make` makes of settings and, where they leave one out, of the defaults of a key's rule.
 
     What the rule has no use for is refused first, before it fails to go with the rule's defaults.
-
-    Args:
-        key: the key; None for text without a mark.
-        settings: the settings.
-        make: makes a config of all settings.
-
-    Raises:
-        SettingsError: a setting is invalid, or the rule refuses it.
     """
     if key is not None:
         decode_side([key]).refuse_unused(settings)

@@ -153,7 +153,6 @@ class Remasker:
                 entropies |= yield from self._entropies(ids[start:stop], own, start)
         return sorted(sorted(places, key=lambda place: -entropies[place])[:wanted])
 
-    @torch.inference_mode()
     def _entropies(self, ids: list[int], places: list[int], start: int) -> Generator[int, None, dict[int, float]]:
         """The entropy of the model over words, in nats, at each of these places of the text, all masked at once.
 
@@ -168,8 +167,9 @@ class Remasker:
         for first, last in blocks_to_fill(canvas, self.config.block_length, traits.block_origin):
             low, high = canvas.start + first, canvas.start + last
             masked = canvas.masked[first:last].nonzero()[:, 0]
-            logits = session.begin(row, low, high)[0, masked].float().index_fill(-1, others, -torch.inf)
-            entropy = torch.special.entr(torch.softmax(logits, -1)).sum(-1)
+            with torch.inference_mode():  # left at each step, as by a decode
+                logits = session.begin(row, low, high)[0, masked].float().index_fill(-1, others, -torch.inf)
+                entropy = torch.special.entr(torch.softmax(logits, -1)).sum(-1)
             entropies |= dict(zip((masked + low + start).tolist(), entropy.tolist(), strict=True))
             row[:, low:high] = old[:, low:high]
             yield 0
