@@ -10,16 +10,7 @@ Fields = Mapping[str, str]
 
 
 def check_named(names: Sequence[object], name: str, where: str = "the batch") -> None:
-    """Refuse a table of which no column, or several, have a name.
-
-    Args:
-        names: the names of its columns.
-        name: the name.
-        where: the table, for the error.
-
-    Raises:
-        InputError: none has, or several have.
-    """
+    """Refuse a table with no column, or several, of a name with an InputError, in which `where` is the table."""
     times = list(names).count(name)
     if not times:
         raise InputError(

@@ -50,11 +50,7 @@ class KeyCommitment(BaseModel):
 
     @classmethod
     def of(cls, key: WatermarkKey) -> "KeyCommitment":
-        """Commit to a key now.
-
-        Raises:
-            SettingsError: `key` is not a key, or has no secret.
-        """
+        """Commit to a key now; what is not a key, or has no secret, is a SettingsError."""
         return cls(
             format="dgmark-key-commitment",
             version=1,

@@ -194,14 +194,5 @@ def rule_with_options(options: Mapping[str, Any]) -> str:
 
 
 def spec_of(fields: Mapping[str, Any], distribution: str = "") -> WatermarkSpec:
-    """The spec with these fields, one of which is `rule`, such as those of `to_fields`.
-
-    Args:
-        fields: the fields.
-        distribution: the package that is said to add the rule, for the error.
-
-    Raises:
-        SettingsError: a field is missing, out of range or of another rule.
-        MissingExtra: the rule is added by a package that is not installed.
-    """
+    """The spec with these fields, such as those of `to_fields`; `find_rule` and `WatermarkSpec` say what is refused."""
     return find_rule(fields.get("rule"), distribution).spec(**fields)

@@ -178,11 +178,7 @@ class _Loop:
     # --- candidates ---
 
     def _read(self, rows: Rows, forward: Callable[..., Tensor], *canvases: Tensor) -> OpenRows:
-        """These rows with the candidates of a new forward, a method of the session, whose logits are checked.
-
-        Raises:
-            ModelFault: the forward fails, or gives something else; it names rows of the batch.
-        """
+        """These rows with candidates of a new forward, a method of the session; its faults name rows of the batch."""
         places = self._with_candidate(rows.masked)
         try:
             logits = forward(*canvases, self.columns.start, self.columns.stop)

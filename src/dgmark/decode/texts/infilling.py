@@ -182,21 +182,13 @@ def _without_holes(texts: Any) -> list[str | DgmarkError]:
 def remask_steps(
     remasker: Remasker, request: Request, checker: TextChecker | None = None
 ) -> Generator[int, None, Infilling]:
-    """Mask and fill a share of a text; see `infill`.
-
-    Args:
-        remasker: says which share, under the whole key of the request.
-        request: the text, its seed, and its key or sub-key.
-        checker: checks the text in the end.
+    """Mask and fill a share of the text of a request, of whose whole key the remasker is; see `infill`.
 
     Yields:
         After each step, the number of tokens that it committed, which is 0 while words are chosen.
 
     Returns:
-        The infilling.
-
-    Raises:
-        InputError: the tokenizer does not give the text back, or no word of it may be replaced.
+        The infilling, checked if there is a checker.
     """
     model = remasker.model
     ids, places, trace, remasking = yield from remasker.steps(request.prompt, request)

@@ -214,10 +214,7 @@ class Prepared:
             rows: the numbers of the requests, which are decoded together; None for all, `batch_size` at a time.
             progress: called after each step with the number of tokens it committed.
             strict: raise the fault of a model, and what `finish` raises; else the requests at which the model fails
-                have their fault, and the others are decoded again without them.
-
-        Raises:
-            ModelFault: the model fails at a request, and `strict`, or at no single one.
+                have their fault, and the others are decoded again. One at no single request is raised all the same.
         """
         if rows is None:
             return [made for chunk in self.chunks() for made in self.results(finish, chunk, progress, strict=strict)]
