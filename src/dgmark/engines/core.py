@@ -48,7 +48,7 @@ class Block:
 
     @property
     def window(self) -> Window:
-        """The block with the committed tokens to its left; those of the prompt are none."""
+        """The block with the committed tokens to its left, without those of the prompt."""
         block, tokens = self.masked.shape[1], self.tokens
         if tokens is None and not self.keys.side.reach():
             tokens = self.positions  # no token is looked at

@@ -131,7 +131,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         self._last = output.prev_sample
         if mask_id is None:
             output.pred_logits = self._predicted(model_output, output.prev_sample, positions)
-            # a pipeline that stops early writes the best tokens, and says so to nobody
+            # a pipeline that stops early writes the best tokens, and does not tell the scheduler
             self._last = self._last.masked_fill(self._last != output.pred_logits.argmax(-1), -1)
         return output if return_dict else output.to_tuple()
 

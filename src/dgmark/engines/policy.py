@@ -64,7 +64,7 @@ class Policy(MarkingPolicy):
 
     Attributes:
         config: how a step draws, orders and commits.
-        slots: keys held on the device at once; more than there are requests in a batch.
+        slots: keys stored on the device at once; more than there are requests in a batch.
     """
 
     config: DecodeConfig = field(default_factory=DecodeConfig)

@@ -94,7 +94,7 @@ def load_commitments(folder: Path, keys: Iterable[WatermarkKey]) -> dict[str, Ke
     """Read the commitments in a folder's `.json` files, by the fingerprints of the keys.
 
     Raises:
-        InputError: there is no commitment, or a `.json` file is none.
+        InputError: there is no commitment, or a `.json` file is something else.
         CommitmentMismatch: one of the keys does not meet the commitment to its fingerprint.
     """
     files = sorted(folder.glob("*.json"))

@@ -67,9 +67,9 @@ def decode_steps(
         config: decoding settings; the length is ignored, the canvas has its own.
         side: what the watermark does to a step (`side_of_rows`); `NoMark()` for no mark.
         seeds: one for each row.
-        round_trip: tells which tokens survive re-tokenization; None to ask nobody, whatever the settings say.
-        dropped: rows that nobody wants any more; whoever has this collection may add to it between two steps. They get
-            no further commits, and the other rows go on as if nothing had happened.
+        round_trip: tells which tokens survive re-tokenization; None for no check, whatever the settings say.
+        dropped: rows that get no further commits; the caller may add to it between two steps. The other rows are
+            decoded as they would be with them.
 
     Raises:
         SettingsError: a setting is invalid for this watermark.

@@ -103,7 +103,7 @@ class Choice(NamedTuple):
         quota: how many each row commits, at least 1.
         width: among how many sets of positions a lookahead chooses in each row.
         confident: those that a threshold commits; None if none does.
-        readable: candidates that survive re-tokenization; None if nobody asked.
+        readable: candidates that survive re-tokenization; None without a check.
     """
 
     preferred: Bool[Tensor, "batch block"]
@@ -328,7 +328,7 @@ def surviving_edits(
 ) -> Bool[Tensor, "canvases window"]:
     """Of the edits of `lossless_edits`, those that are made: none loses a match, and all survive re-tokenization.
 
-    `round_trip` tells which tokens survive; None if nobody asks.
+    `round_trip` tells which tokens survive; None for no check.
     """
     while len(columns := on_host(edits.any(0))[0].nonzero()[:, 0]):
         made = lossless_edits(edits, tokens, window, side, columns.tolist())

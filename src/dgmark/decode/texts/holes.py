@@ -51,7 +51,7 @@ class HoledText:
     def filled(self, tokenizer: Tokenizer, region: list[int]) -> Filled:
         """The text with these ids from its first hole to the end of its last.
 
-        The given strings stand in it as they were given: what tokenizers make of them lacks special tokens, is composed
+        The given strings are in it as they were given: what tokenizers make of them lacks special tokens, is composed
         or in small letters. A space that a tokenizer puts before a string is written at the end of the hole before it,
         so that the text reads as the model saw it.
         """
@@ -80,7 +80,7 @@ def holed_text(model: Denoiser, parts: Parts) -> HoledText:
     """Encode a text with holes.
 
     Raises:
-        InputError: it has no hole, or nothing around its holes, or a part is none.
+        InputError: it has no hole, or nothing around its holes, or a part is neither a string nor a length.
         PromptTooLong: it does not fit the context.
     """
     ids: list[int] = []

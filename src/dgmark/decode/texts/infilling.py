@@ -163,7 +163,7 @@ def settings_beside_holes(settings: Settings) -> Settings:
 
 
 def _without_holes(texts: Any) -> list[str | DgmarkError]:
-    """Several texts without holes; in the place of what is none, the error that says why."""
+    """Several texts without holes; in the place of anything else, the error that says why."""
     problem = "with a share, a text to fill is a string without holes: "
     try:
         prompts = prompts_or_errors(texts)

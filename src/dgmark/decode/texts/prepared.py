@@ -185,7 +185,7 @@ class Prepared:
 
         Args:
             batch: one of `batches`.
-            dropped: rows of the batch that nobody wants any more; see `decode_steps`.
+            dropped: rows of the batch that get no further commits; see `decode_steps`.
 
         Raises:
             ModelFault: the model's logits are unusable; `rows` are the numbers of the requests concerned.

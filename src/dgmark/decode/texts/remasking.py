@@ -77,7 +77,7 @@ class Remasker:
         target: stop after the turn that reaches this p-value; None masks the whole share.
 
     Raises:
-        SettingsError: the share, the expression or the target is none.
+        SettingsError: the share, the expression or the target is invalid.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Remasker:
         self._others = frozenset(range(model.vocab_size)) - self._words
 
     def steps(self, text: str, request: Request) -> Generator[int, None, tuple[list[int], list[int], Trace, Remasking]]:
-        """Fill the words of a text in turns, each with the text as it then stands.
+        """Fill the words of a text in turns, each with the text as it is then.
 
         Args:
             text: the text.

@@ -183,8 +183,8 @@ class AskedRows:
         progress: called after each step with the number of tokens it committed.
 
     Raises:
-        SettingsError: the model is none, there is no key to check with, check is neither true nor false, a config comes
-            beside settings, or progress is not callable.
+        SettingsError: the model is not one, there is no key to check with, check is neither true nor false, a config
+            comes beside settings, or progress is not callable.
     """
 
     def __init__(
