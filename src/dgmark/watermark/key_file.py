@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from dgmark.arguments.checks import FirstVersion, as_path, flag, shown
 from dgmark.errors import KeyFileError, KeyFileExists, KeyFileFormat, KeyFileNotFound, SettingsError
 from dgmark.files.inputs import STDIN, open_file, open_stdin_alone
+from dgmark.files.user_folders import key_folder
 from dgmark.watermark.secret import Secret
 
 MAX_FILE_BYTES = 65_536
@@ -25,18 +26,11 @@ class KeyFilePermissionWarning(UserWarning):
     """Users other than the owner can read the key file."""
 
 
-def key_folder() -> Path:
-    """The user's own folder of keys, which need not exist: `dgmark/keys` where the system keeps settings."""
-    from typer import get_app_dir  # which knows where that is
-
-    return Path(get_app_dir("dgmark"), "keys")
-
-
 def new_key_file(name: str) -> Path:
     """The file of a new key of this name in the user's folder of keys, which is made if it is not there.
 
     Raises:
-        SettingsError: no file of a folder can have this name.
+        SettingsError: no file of a folder can have this name, or the user's home folder is not known.
         KeyFileNotFound: the folder cannot be made.
     """
     if not re.fullmatch(r"\w[\w .-]*", name):
@@ -57,7 +51,10 @@ def found_key_file(path: Path) -> Path:
     """A key file by its path; or by its name in the user's folder of keys, where no file has this path."""
     if str(path) in (STDIN, os.curdir) or path.name != str(path) or os.path.exists(path):
         return path
-    in_folder = key_folder() / f"{path}.json"
+    try:
+        in_folder = key_folder() / f"{path}.json"
+    except SettingsError:
+        return path
     return in_folder if os.path.exists(in_folder) else path
 
 
