@@ -99,7 +99,14 @@ def test_a_line_of_pip_install_names_what_a_folder_needs_before_the_folder(line:
 
 def test_pages_and_scripts_have_such_lines() -> None:
     found = {file for file, _ in install_lines()}
-    assert {"Makefile", "README.md", "deploy/Containerfile", "docs/local.md", "docs/service.md", "docs/tutorial.ipynb"} <= found
+    assert {
+        "Makefile",
+        "README.md",
+        "deploy/Containerfile",
+        "docs/local.md",
+        "docs/service.md",
+        "docs/tutorial.ipynb",
+    } <= found
 
 
 def test_the_service_needs_what_reports_need_without_an_extra_of_dgmark() -> None:
