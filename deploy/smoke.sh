@@ -64,7 +64,7 @@ END
     dgmark keygen key.json --model model --subkeys 1
 }
 
-# A text is marked by choosing, for each word, the one of six that gives the smallest p-value.
+# A text is marked by choosing, for each word, the one of six that gives the largest z-score.
 check_text() {
     "$python" - << 'END'
 import random
@@ -75,7 +75,7 @@ words, draw = Path("unmarked.txt").read_text().split(), random.Random(1)
 detector, text = dgmark.Detector(dgmark.WatermarkKey.load("key.json")), ["The"]
 while len(text) < 100:
     tried = [" ".join([*text, word]) for word in draw.sample(words, 6)]
-    text = min(tried, key=lambda one: detector.detect(one).p_value).split()
+    text = max(tried, key=lambda one: detector.detect(one).z_score).split()
 Path("marked.txt").write_text(" ".join(text))
 END
     expect watermarked marked.txt
