@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dgmark import Detector, read_document
-from dgmark.detection.result import Detection
+from dgmark.detection.results.result import Detection
 from dgmark.errors import InputError
 from dgmark.rows.detect_files import ScoringOptions, read_sources, score
 from dgmark.rows.jsonl import BadRow

@@ -10,7 +10,7 @@ import torch
 
 from dgmark import Detector, WatermarkKey, generate, load_model
 from dgmark.checkpoint.folder import BUILTIN, NARRATOR
-from dgmark.decode.own_check import Check, TextChecker
+from dgmark.decode.texts.own_check import Check, TextChecker
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from shared import arguments, print_header, print_row, seconds_of
 

@@ -14,7 +14,7 @@ from statistics import median
 import numpy as np
 
 from dgmark import Detector, Keyring
-from dgmark.detection.match_null import MatchNull, residue_counts
+from dgmark.detection.statistics.match_null import MatchNull, residue_counts
 from dgmark.watermark.key import SECRET_BYTES, WatermarkKey
 from dgmark.watermark.position import group_table, tables_of
 from dgmark_lab.experiments.prompt_sets import builtin_prompts

@@ -22,12 +22,12 @@ from jaxtyping import Float
 from scipy.stats import binomtest
 
 from dgmark import Detector, LanguageModel, WatermarkKey
-from dgmark.detection.bigram import BigramTest
-from dgmark.detection.p_values import z_score
-from dgmark.detection.parts import WHOLE_SHARE
-from dgmark.detection.position import PositionTest, window_statistic
-from dgmark.detection.reader import ScoredIds
-from dgmark.detection.rules import TextTest, rule_test
+from dgmark.detection.reading.reader import ScoredIds
+from dgmark.detection.statistics.bigram import BigramTest
+from dgmark.detection.statistics.p_values import z_score
+from dgmark.detection.statistics.parts import WHOLE_SHARE
+from dgmark.detection.statistics.position import PositionTest, window_statistic
+from dgmark.detection.statistics.rules import TextTest, rule_test
 from dgmark.rows.jsonl import Row
 from dgmark.watermark.position import tables_of
 from dgmark.watermark.spec import WatermarkSpec

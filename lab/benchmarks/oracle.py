@@ -22,12 +22,12 @@ from torch import Tensor
 
 from dgmark import Detector, LanguageModel, WatermarkKey, load_model
 from dgmark.decode.config import settings_of
-from dgmark.decode.prepared import Prepared
-from dgmark.decode.proposals import KeyedWeights, Proposer, keyed_draw, keyed_shares, sampled_weights
-from dgmark.decode.requests import requests_of
-from dgmark.decode.rules import Places
-from dgmark.decode.selection import blocks_to_fill
-from dgmark.detection.weighted_coins import WeightedCoins
+from dgmark.decode.marks.rules import Places
+from dgmark.decode.steps.proposals import KeyedWeights, Proposer, keyed_draw, keyed_shares, sampled_weights
+from dgmark.decode.steps.selection import blocks_to_fill
+from dgmark.decode.texts.prepared import Prepared
+from dgmark.decode.texts.requests import requests_of
+from dgmark.detection.statistics.weighted_coins import WeightedCoins
 from dgmark.models.denoiser import open_session, traits_of
 from dgmark.models.loaded import LoadedModel
 from dgmark.rows.jsonl import read_good_rows

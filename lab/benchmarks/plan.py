@@ -14,8 +14,8 @@ import numpy as np
 from scipy.stats import binom
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.parts import WHOLE_SHARE
-from dgmark.detection.reader import ScoredIds
+from dgmark.detection.reading.reader import ScoredIds
+from dgmark.detection.statistics.parts import WHOLE_SHARE
 from dgmark.watermark.bigram import DISTANCES, BigramSpec
 from shared import print_header, print_made_with, print_row, random_key, seconds_of
 

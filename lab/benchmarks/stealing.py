@@ -21,10 +21,10 @@ from torch import Tensor
 from dgmark import Detector, WatermarkKey, load_model
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.decode import DecodeConfig, decode
-from dgmark.decode.bigram import BigramSide
-from dgmark.decode.keyed_side import side_of_rows
-from dgmark.decode.position import PositionSide
-from dgmark.decode.rules import DecodeSide, Places
+from dgmark.decode.marks.bigram import BigramSide
+from dgmark.decode.marks.keyed_side import side_of_rows
+from dgmark.decode.marks.position import PositionSide
+from dgmark.decode.marks.rules import DecodeSide, Places
 from dgmark.models.load import NetworkDenoiser
 from dgmark.rows.jsonl import read_good_rows
 from dgmark_lab.attacks.stealing import StolenKey, StolenPositions, nothing_of, residue_words, scrub

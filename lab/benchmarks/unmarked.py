@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from dgmark import Detector, LanguageModel, WatermarkKey
-from dgmark.detection.reader import ScoredIds
+from dgmark.detection.reading.reader import ScoredIds
 from dgmark.rows.jsonl import read_good_rows
 
 

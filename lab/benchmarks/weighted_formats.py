@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from dgmark import Detector, LanguageModel, WatermarkKey
-from dgmark.detection.bigram import BigramTest
+from dgmark.detection.statistics.bigram import BigramTest
 from dgmark.rows.jsonl import read_good_rows
 from shared import arguments
 

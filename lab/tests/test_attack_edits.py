@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lab_support import CASES
 
 from dgmark import load_tokenizer
-from dgmark.detection.disguises.normalise import normalise
+from dgmark.detection.reading.disguises.normalise import normalise
 from dgmark.errors import InputError, NoTexts, SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.attacks import ATTACKS, attack

@@ -31,15 +31,15 @@ def of_a_few_prompts() -> dict[str, str]:
 @pytest.mark.parametrize(
     ("where", "value", "changed"),
     [
-        ("dgmark.detection.parts.WHOLE_SHARE", 0.6, {"bigram"}),
-        ("dgmark.detection.position.adjusted_p", lambda p, _share: p, {"position"}),
+        ("dgmark.detection.statistics.parts.WHOLE_SHARE", 0.6, {"bigram"}),
+        ("dgmark.detection.statistics.position.adjusted_p", lambda p, _share: p, {"position"}),
         ("dgmark.watermark.position.DEFAULT_CODE", 8, {"position", "decoding"}),
         ("dgmark_lab.baselines.prf.PRF_VERSION", "splitmix64-v2", {"kgw", "decoding-kgw"}),
-        ("dgmark.decode.selection.select_positions", without_matches, {"decoding"}),
-        ("dgmark.decode.proposals.CANDIDATES", 4, {"decoding"}),
-        ("dgmark.decode.proposals.filter_weights", lambda weights, *_rest: weights**2, {"decoding"}),
-        ("dgmark.detection.parts.MIN_UNITS", 10**9, {"bigram"}),
-        ("dgmark.decode.draws.STEP", 12345, set()),  # other random numbers: figures over many texts stay
+        ("dgmark.decode.steps.selection.select_positions", without_matches, {"decoding"}),
+        ("dgmark.decode.steps.proposals.CANDIDATES", 4, {"decoding"}),
+        ("dgmark.decode.steps.proposals.filter_weights", lambda weights, *_rest: weights**2, {"decoding"}),
+        ("dgmark.detection.statistics.parts.MIN_UNITS", 10**9, {"bigram"}),
+        ("dgmark.decode.steps.draws.STEP", 12345, set()),  # other random numbers: figures over many texts stay
         ("dgmark_lab.experiments.store._content_hash", lambda file: file.name, {"storyteller"}),
     ],
 )

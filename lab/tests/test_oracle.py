@@ -10,7 +10,7 @@ import torch
 from lab_support import benchmark, write_rows
 
 from dgmark import Detector, generate, load_model
-from dgmark.decode.proposals import keyed_shares
+from dgmark.decode.steps.proposals import keyed_shares
 from dgmark.models.loaded import LoadedModel
 from support.known_keys import known_key
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import dgmark
-from dgmark.decode.holes import holes_in
+from dgmark.decode.texts.holes import holes_in
 from dgmark.errors import DgmarkError
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.toy import ToyDenoiser

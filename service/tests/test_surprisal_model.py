@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from dgmark import LanguageModel
-from dgmark.detection.rules import seconds_to_check
+from dgmark.detection.statistics.rules import seconds_to_check
 from dgmark.errors import SettingsError
 from dgmark_service.app import create_app
 from dgmark_service.detection_worker import Checker, Options

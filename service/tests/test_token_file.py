@@ -10,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from dgmark.detection.detector import DEFAULT_FPR
-from dgmark.detection.expected import tokens_needed
+from dgmark.detection.statistics.expected import tokens_needed
 from dgmark.errors import InputError, KeyFileNotFound, SettingsError
 from dgmark_service.app import create_app
 from dgmark_service.auth import network

@@ -14,13 +14,13 @@ from dgmark.decode import (
     stream_generate,
 )
 from dgmark.decode.settings_file import read_settings
-from dgmark.decode.written import MarkWarning
+from dgmark.decode.texts.written import MarkWarning
 from dgmark.detection.detector import Detector, detect
-from dgmark.detection.finding import ScoredToken, Span
 from dgmark.detection.keyring import Keyring, load_keys, named_keys
-from dgmark.detection.result import Detection
+from dgmark.detection.results.finding import ScoredToken, Span
+from dgmark.detection.results.result import Detection
+from dgmark.detection.results.shading import Shade
 from dgmark.detection.row_keys import RowKeys
-from dgmark.detection.shading import Shade
 from dgmark.errors import DgmarkError
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.language_endpoint import LanguageEndpoint

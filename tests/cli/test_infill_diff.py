@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from dgmark.decode.remasking import Remasking
+from dgmark.decode.texts.remasking import Remasking
 
 
 @pytest.mark.parametrize("terminal", [True, False])

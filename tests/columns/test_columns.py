@@ -17,8 +17,8 @@ import pytest
 
 from dgmark import DetectColumns, Detector, GenerateColumns, Keyring, MarkWarning, WatermarkKey, generate, subkey_of
 from dgmark.columns.row_schema import GENERATE_FIELDS
-from dgmark.decode.requests import seed_of
-from dgmark.detection.result import DETECT_FIELDS
+from dgmark.decode.texts.requests import seed_of
+from dgmark.detection.results.result import DETECT_FIELDS
 from dgmark.errors import DgmarkError, InputError, KeyFileError, KeyFileFormat, KeyFileNotFound, SettingsError
 from dgmark.models.toy import ToyDenoiser
 from support.fresh_process import run_fresh
@@ -217,6 +217,8 @@ def test_lists_of_ids_are_scored_as_ids() -> None:
         ({"text": ["a"], "n": [1, 2]}, "not equally long: 'text' has 1, 'n' has 2"),
         (pa.table([["a"], ["b"]], names=["text", "text"]), "2 columns of the name 'text'"),
         (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "2 columns of the name 'text'"),
+        (pl.LazyFrame({"text": ["a"]}), r"a LazyFrame has not read its rows: call its collect\(\)"),
+        (pa.table({"text": ["a"]}).to_reader(), r"a RecordBatchReader has not read .* call its read_all\(\)"),
         (["a", "b"], "a batch is a dict of arrays or lists"),
         ("text", "a batch is a dict of arrays or lists"),
     ],

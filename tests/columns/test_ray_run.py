@@ -26,7 +26,7 @@ from dgmark import DetectColumns, GenerateColumns  # noqa: E402
 from dgmark.cli.ray_command import Places, app  # noqa: E402
 from dgmark.cli.row_runs import table_counts  # noqa: E402
 from dgmark.columns.ray_run import OF_ONE_MACHINE, RayRun, _plain_errors  # noqa: E402
-from dgmark.decode.written import MarkWarning  # noqa: E402
+from dgmark.decode.texts.written import MarkWarning  # noqa: E402
 from dgmark.errors import DgmarkError, InputError, ModelNotFound, SettingsError  # noqa: E402
 from support.command_line import invoke  # noqa: E402
 from support.known_keys import key_file_of, known_key  # noqa: E402

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from dgmark.decode import Window, side_of_rows
-from dgmark.decode.bigram import BigramSide
-from dgmark.decode.key_store import KeyStore
-from dgmark.decode.keyed_side import decode_side
-from dgmark.decode.proposals import keyed_shares
-from dgmark.decode.rules import Places
+from dgmark.decode.marks.bigram import BigramSide
+from dgmark.decode.marks.key_store import KeyStore
+from dgmark.decode.marks.keyed_side import decode_side
+from dgmark.decode.marks.rules import Places
+from dgmark.decode.steps.proposals import keyed_shares
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey

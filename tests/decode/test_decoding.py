@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-import dgmark.decode.proposals as proposals
+import dgmark.decode.steps.proposals as proposals
 from dgmark.decode import DecodeConfig, NoMark, Response, decode
-from dgmark.decode.canvas import Canvas, Commits, collect
-from dgmark.decode.loop import decode_steps
-from dgmark.decode.proposals import Proposals, propose
-from dgmark.decode.rules import DecodeSide
-from dgmark.decode.selection import MOST_EDITING_STEPS
+from dgmark.decode.marks.rules import DecodeSide
+from dgmark.decode.steps.canvas import Canvas, Commits, collect
+from dgmark.decode.steps.loop import decode_steps
+from dgmark.decode.steps.proposals import Proposals, propose
+from dgmark.decode.steps.selection import MOST_EDITING_STEPS
 from dgmark.models.denoiser import ConfidenceSource
 from dgmark.models.load import load_model
 from dgmark.models.toy import ToyDenoiser

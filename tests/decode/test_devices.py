@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dgmark.decode import Canvas, DecodeConfig, Response, RoundTrip, decode_steps, side_of_rows
-from dgmark.decode.canvas import collect
+from dgmark.decode.steps.canvas import collect
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.host import on_device, on_host, true_places
 from dgmark.models.toy import ToyDenoiser

@@ -11,7 +11,7 @@ from scipy import stats
 from torch import Tensor
 
 import dgmark
-from dgmark.decode.draws import Draws, check_seed, seeds_within, uniform_draws
+from dgmark.decode.steps.draws import Draws, check_seed, seeds_within, uniform_draws
 from dgmark.errors import SettingsError
 from dgmark.models.toy import ToyDenoiser
 from support.plain_decoding import uniform

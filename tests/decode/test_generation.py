@@ -7,7 +7,7 @@ import pytest
 
 from dgmark import Detector, Generation, WatermarkKey, generate, load_model
 from dgmark.decode import DecodeConfig, Prepared, Request
-from dgmark.decode.generation import generations
+from dgmark.decode.texts.generation import generations
 from dgmark.errors import InputError, PromptTooLong
 from dgmark.models.toy import ToyDenoiser
 from support.known_keys import bound_key

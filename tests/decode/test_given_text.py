@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import dgmark
 from dgmark.checkpoint.tokenizer import Tokenizer, wrap
-from dgmark.decode.holes import holed_text
-from dgmark.decode.infilling import Infilling
+from dgmark.decode.texts.holes import holed_text
+from dgmark.decode.texts.infilling import Infilling
 from dgmark.errors import InputError
 from dgmark.models.toy import END_TOKEN, MASK_TOKEN
 from support.known_keys import bound_key

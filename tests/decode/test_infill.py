@@ -8,7 +8,7 @@ import pytest
 
 import dgmark
 from dgmark import errors
-from dgmark.decode.holes import holes_in
+from dgmark.decode.texts.holes import holes_in
 from dgmark.errors import SettingsError
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser

@@ -9,9 +9,9 @@ import pytest
 from dgmark import DecodeConfig, Infilling, WatermarkKey, generate, infill, stream_generate, subkey_of
 from dgmark.decode import Prepared, Request, RowFinished
 from dgmark.decode.config import DecodeSettings
-from dgmark.decode.generation import GenerateArguments, generations
-from dgmark.decode.infilling import InfillArguments
-from dgmark.decode.requests import seed_of
+from dgmark.decode.texts.generation import GenerateArguments, generations
+from dgmark.decode.texts.infilling import InfillArguments
+from dgmark.decode.texts.requests import seed_of
 from dgmark.detection.detector import Detector, DetectorSettings
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.models.load import NetworkDenoiser

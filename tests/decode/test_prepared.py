@@ -9,7 +9,7 @@ import pytest
 import dgmark
 from dgmark import Generation, WatermarkKey
 from dgmark.decode import DecodeConfig, Prepared, Request
-from dgmark.decode.generation import generations, generations_or_errors
+from dgmark.decode.texts.generation import generations, generations_or_errors
 from dgmark.errors import DgmarkError, InputError, PromptTooLong, SettingsError, TokenizerMismatch, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.rule_keys import rule_key

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dgmark.decode import DecodeConfig, propose
-from dgmark.decode.proposals import draw, filter_weights
+from dgmark.decode.steps.proposals import draw, filter_weights
 from support.cases import cases
 from support.plain_decoding import drawn_from
 

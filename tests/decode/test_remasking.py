@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import dgmark
-from dgmark.decode.infilling import Infilling
-from dgmark.decode.remasking import changes, encode_exactly, replaceable, windows, word_ids
+from dgmark.decode.texts.infilling import Infilling
+from dgmark.decode.texts.remasking import changes, encode_exactly, replaceable, windows, word_ids
 from dgmark.errors import InputError, SettingsError
 from dgmark.models.toy import ToyDenoiser
 from support.command_line import run

@@ -15,9 +15,9 @@ from torch import Tensor
 import dgmark
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.decode import DecodeConfig, NoMark, Prepared, Request, RoundTrip, decode
-from dgmark.decode.canvas import collect
-from dgmark.decode.round_trip import Surroundings
-from dgmark.decode.selection import order_of
+from dgmark.decode.steps.canvas import collect
+from dgmark.decode.steps.round_trip import Surroundings
+from dgmark.decode.steps.selection import order_of
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support.cases import cases, data

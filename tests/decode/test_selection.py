@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgmark.decode import Canvas, DecodeConfig, select_positions
-from dgmark.decode.selection import Choice, alternatives, blocks_to_fill, confident_places, quotas
+from dgmark.decode.steps.selection import Choice, alternatives, blocks_to_fill, confident_places, quotas
 from support.plain_decoding import dream_counts, get_num_transfer_tokens
 
 INF = float("inf")

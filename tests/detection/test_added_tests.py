@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from dgmark import Detection, Detector, Keyring, WatermarkKey
-from dgmark.detection.bigram import BigramTest
-from dgmark.detection.finding import RuleFigures
-from dgmark.detection.reader import ScoredIds
-from dgmark.detection.rules import DetectionSettings, RuleOptions
+from dgmark.detection.reading.reader import ScoredIds
+from dgmark.detection.results.finding import RuleFigures
+from dgmark.detection.statistics.bigram import BigramTest
+from dgmark.detection.statistics.rules import DetectionSettings, RuleOptions
 from dgmark.errors import SettingsError
 from dgmark.watermark.rules import Rule
 from support.known_keys import known_key

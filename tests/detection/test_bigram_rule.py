@@ -13,15 +13,15 @@ import pytest
 from numpy.typing import NDArray
 
 from dgmark import Detector, Keyring, WatermarkKey
-from dgmark.detection.bigram import BigramTest
-from dgmark.detection.finding import Span
-from dgmark.detection.p_values import binomial_tail
-from dgmark.detection.pair_weights import Surprisal
-from dgmark.detection.pairs import DistinctPairs
-from dgmark.detection.parts import Parts
-from dgmark.detection.reader import ScoredIds
-from dgmark.detection.result import PAYLOAD_FIELDS
-from dgmark.detection.subkeys import STRENGTHS
+from dgmark.detection.reading.pair_weights import Surprisal
+from dgmark.detection.reading.reader import ScoredIds
+from dgmark.detection.results.finding import Span
+from dgmark.detection.results.result import PAYLOAD_FIELDS
+from dgmark.detection.statistics.bigram import BigramTest
+from dgmark.detection.statistics.p_values import binomial_tail
+from dgmark.detection.statistics.pairs import DistinctPairs
+from dgmark.detection.statistics.parts import Parts
+from dgmark.detection.statistics.subkeys import STRENGTHS
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.rows.detect_files import ScoringOptions
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
@@ -131,8 +131,8 @@ def test_grids_are_summed_together_as_one_by_one(n: int, monkeypatch: pytest.Mon
         return Parts(n, pairs.left, pairs.right, pairs.left_before)
 
     together = parts()
-    monkeypatch.setattr("dgmark.detection.parts._TOGETHER", 1)
-    monkeypatch.setattr("dgmark.detection.parts._KEPT_TOKENS", 0)
+    monkeypatch.setattr("dgmark.detection.statistics.parts._TOGETHER", 1)
+    monkeypatch.setattr("dgmark.detection.statistics.parts._KEPT_TOKENS", 0)
     alone = parts()
     assert len(together._grids) == min(1, len(alone._grids))
     for name in ("first", "last", "pairs", "share"):

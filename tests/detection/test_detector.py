@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dgmark.detection.detector import DEFAULT_FPR, Detector, detect
-from dgmark.detection.finding import PairFigures, PositionFigures
 from dgmark.detection.keyring import Keyring
-from dgmark.detection.sentences import matches
+from dgmark.detection.results.finding import PairFigures, PositionFigures
+from dgmark.detection.results.sentences import matches
 from dgmark.errors import SettingsError
 from dgmark.watermark.position import tables_of
 from support.cases import cases, data

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.expected import expected_p, matched_by_chance, tokens_needed
-from dgmark.detection.finding import PositionFigures
+from dgmark.detection.results.finding import PositionFigures
+from dgmark.detection.statistics.expected import expected_p, matched_by_chance, tokens_needed
 from dgmark.watermark.bigram import BigramSpec
 from dgmark.watermark.measured import PAIRS as MEASURED
 from dgmark.watermark.measured import match_of_pairs, match_of_tokens

@@ -9,7 +9,7 @@ from scipy.stats import binom, binomtest
 from dgmark import Detector
 from dgmark.detection.key_check import LEVELS, check_on_texts
 from dgmark.detection.key_check import _share as share
-from dgmark.detection.match_null import MatchNull
+from dgmark.detection.statistics.match_null import MatchNull
 from support.known_keys import known_key
 from support.marked_texts import marked_ids
 

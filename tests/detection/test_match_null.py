@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.finding import Phase
-from dgmark.detection.match_null import MatchNull, residue_counts
-from dgmark.detection.p_values import MIN_P
-from dgmark.detection.position import balance_of, window_statistic
+from dgmark.detection.results.finding import Phase
+from dgmark.detection.statistics.match_null import MatchNull, residue_counts
+from dgmark.detection.statistics.p_values import MIN_P
+from dgmark.detection.statistics.position import balance_of, window_statistic
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import PositionSpec, tables_of
 from support.known_keys import builtin_tokenizer, known_key
@@ -86,7 +86,7 @@ def numbered_key(number: int, modulus: int, rotation: int = 0, code_length: int 
 def p_value(key: WatermarkKey, ids: list[int], phase: Phase) -> float:
     """The exact p-value, less its correction for the balance of the group tables."""
     detector = Detector(key, tokenizer=builtin_tokenizer(), phase=phase)
-    with patch("dgmark.detection.position.balance_of", return_value=1.0):
+    with patch("dgmark.detection.statistics.position.balance_of", return_value=1.0):
         return detector.detect(ids).p_value
 
 

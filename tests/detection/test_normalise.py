@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from dgmark.detection import sentences as words
 from dgmark.detection.detector import Detector
-from dgmark.detection.disguises import normalise as normalise_module
-from dgmark.detection.disguises.normalise import STEPS, disguises_in, nfc, normalise
 from dgmark.detection.keyring import Keyring
+from dgmark.detection.reading.disguises import normalise as normalise_module
+from dgmark.detection.reading.disguises.normalise import STEPS, disguises_in, nfc, normalise
+from dgmark.detection.results import sentences as words
 from dgmark.errors import MissingExtra, SettingsError
 from support.cases import cases
 from support.known_keys import builtin_tokenizer, known_key

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dgmark import Detector
 from dgmark.arguments.contents import contents_of
-from dgmark.detection.reader import Reader, ScoredIds, at_words
+from dgmark.detection.reading.reader import Reader, ScoredIds, at_words
 from dgmark.errors import ModelNotFound, SettingsError, without_errors
 from support.cases import cases
 from support.known_keys import builtin_tokenizer, known_key

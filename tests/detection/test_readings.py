@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from dgmark.checkpoint.folder import BUILTIN
-from dgmark.detection import sentences as words
 from dgmark.detection.detector import Detector
-from dgmark.detection.disguises import line_ends
-from dgmark.detection.disguises.mapped_text import MappedText
-from dgmark.detection.disguises.normalise import STEPS
-from dgmark.detection.disguises.readings import MARKUP, WRAPPING, readings
 from dgmark.detection.keyring import Keyring
+from dgmark.detection.reading.disguises import line_ends
+from dgmark.detection.reading.disguises.mapped_text import MappedText
+from dgmark.detection.reading.disguises.normalise import STEPS
+from dgmark.detection.reading.disguises.readings import MARKUP, WRAPPING, readings
+from dgmark.detection.results import sentences as words
 from support.cases import data
 from support.known_keys import bound_key, builtin_tokenizer, known_key
 from support.marked_texts import marked_text

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.finding import Span
-from dgmark.detection.result import Detection
-from dgmark.detection.sentences import counted, heading, meaning, rarity, symbol, verdict_sentence, where
+from dgmark.detection.results.finding import Span
+from dgmark.detection.results.result import Detection
+from dgmark.detection.results.sentences import counted, heading, meaning, rarity, symbol, verdict_sentence, where
 from support.cases import cases
 from support.known_keys import known_key
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgmark import Detector
-from dgmark.detection.finding import ScoredToken
-from dgmark.detection.shading import LEVELS, cut, shades_of
+from dgmark.detection.results.finding import ScoredToken
+from dgmark.detection.results.shading import LEVELS, cut, shades_of
 from support.known_keys import known_key
 from support.marked_texts import marked_text
 from support.surprisal_models import HASHED

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dgmark.detection.p_values import log_tail
-from dgmark.detection.weighted_coins import WeightedCoins, close_log_tails, effective_number
+from dgmark.detection.statistics.p_values import log_tail
+from dgmark.detection.statistics.weighted_coins import WeightedCoins, close_log_tails, effective_number
 
 
 def exact_counts(weights: list[int]) -> list[int]:

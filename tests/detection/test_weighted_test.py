@@ -13,13 +13,22 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dgmark import Detector, Keyring, WatermarkKey
-from dgmark.detection.bigram import BigramTest
-from dgmark.detection.finding import TokenSpan
-from dgmark.detection.pair_weights import CAP, CHANGED, MAX_WEIGHT, STEP, SURPRISE, Surprisal, choice_of, weights_of
-from dgmark.detection.reader import ScoredIds
-from dgmark.detection.sentences import meaning
-from dgmark.detection.surprisal import checked_surprisal, nats_of_tokens, text_of_ids
-from dgmark.detection.weighted_coins import WeightedCoins
+from dgmark.detection.reading.pair_weights import (
+    CAP,
+    CHANGED,
+    MAX_WEIGHT,
+    STEP,
+    SURPRISE,
+    Surprisal,
+    choice_of,
+    weights_of,
+)
+from dgmark.detection.reading.reader import ScoredIds
+from dgmark.detection.reading.surprisal import checked_surprisal, nats_of_tokens, text_of_ids
+from dgmark.detection.results.finding import TokenSpan
+from dgmark.detection.results.sentences import meaning
+from dgmark.detection.statistics.bigram import BigramTest
+from dgmark.detection.statistics.weighted_coins import WeightedCoins
 from dgmark.errors import ModelFault, SettingsError
 from dgmark.watermark.bigram import matching_pairs, pair_key, pair_words
 from support.cases import cases

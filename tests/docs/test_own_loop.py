@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from dgmark.decode import DecodeConfig, decode, side_of_rows
-from dgmark.decode.draws import Draws
-from dgmark.decode.proposals import Candidates, Proposer, draw
+from dgmark.decode.steps.draws import Draws
+from dgmark.decode.steps.proposals import Candidates, Proposer, draw
 from dgmark.detection.detector import Detector
 from dgmark.engines import KeyStore, uniform_draws
 from dgmark.errors import SettingsError

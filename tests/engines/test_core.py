@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from dgmark.decode import DecodeConfig, KeyStore, side_of_rows
-from dgmark.decode.draws import uniform_draws
-from dgmark.decode.proposals import KeyedDraw, propose
-from dgmark.decode.rules import Places, Window
+from dgmark.decode.marks.rules import Places, Window
+from dgmark.decode.steps.draws import uniform_draws
+from dgmark.decode.steps.proposals import KeyedDraw, propose
 from dgmark.engines.core import Block, keyed_logits, mark_edits, propose_block
 from dgmark.errors import SettingsError, VocabularyMismatch
 from dgmark.watermark.key import WatermarkKey

@@ -22,9 +22,9 @@ from transformers import (
 )
 
 from dgmark.decode import Canvas, DecodeConfig, NoMark
-from dgmark.decode.canvas import collect
-from dgmark.decode.loop import decode_steps
-from dgmark.decode.selection import MOST_EDITING_STEPS
+from dgmark.decode.steps.canvas import collect
+from dgmark.decode.steps.loop import decode_steps
+from dgmark.decode.steps.selection import MOST_EDITING_STEPS
 from dgmark.detection.detector import Detector
 from dgmark.errors import MissingExtra, SettingsError, VocabularyMismatch
 from dgmark.models.denoiser import BlockOrigin

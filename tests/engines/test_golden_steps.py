@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dgmark import WatermarkKey
 from dgmark.decode import DecodeConfig, KeyStore
-from dgmark.decode.draws import uniform_draws
+from dgmark.decode.steps.draws import uniform_draws
 from dgmark.engines.core import Block, mark, mark_edits, propose_block
 from dgmark.models.toy import ToyDenoiser
 from support.goldens import check_equal, read_golden, words_of, write_golden

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.sentences import SHADED
+from dgmark.detection.results.sentences import SHADED
 from dgmark.report.page import to_html, to_json
 from dgmark.report.statement import Report
 from support.known_keys import known_key

@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from dgmark.decode.bigram import BigramSide
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.draws import uniform_draws
-from dgmark.decode.key_store import Keys
-from dgmark.decode.position import PositionSide
-from dgmark.decode.rules import DecodeSide
+from dgmark.decode.marks.bigram import BigramSide
+from dgmark.decode.marks.key_store import Keys
+from dgmark.decode.marks.position import PositionSide
+from dgmark.decode.marks.rules import DecodeSide
+from dgmark.decode.steps.draws import uniform_draws
 from dgmark.engines.core import Block, mark, mark_edits, propose_block
 
 BLOCK = 8

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dgmark.detection.parts import FIRST_UNIT, MAX_UNITS, MIN_UNITS
+from dgmark.detection.statistics.parts import FIRST_UNIT, MAX_UNITS, MIN_UNITS
 
 
 def smallest_p(n: int, tail: Callable[[int, int], tuple[float, int]]) -> float:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 import dgmark
-from dgmark.decode.canvas import Trace
-from dgmark.detection.reader import ScoredIds
+from dgmark.decode.steps.canvas import Trace
+from dgmark.detection.reading.reader import ScoredIds
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.bigram import BigramSpec
 from dgmark.watermark.position import PositionSpec

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from dgmark.decode.keyed_side import side_of_rows
-from dgmark.decode.rules import DecodeSide, Places, Window
+from dgmark.decode.marks.keyed_side import side_of_rows
+from dgmark.decode.marks.rules import DecodeSide, Places, Window
 from dgmark.watermark.key import WatermarkKey
 
 CPU = torch.device("cpu")

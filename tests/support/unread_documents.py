@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from dgmark import Detector
-from dgmark.detection.legibility import of_document
+from dgmark.detection.results.legibility import of_document
 from dgmark.rows.documents import Document
 from dgmark_documents.epub import read_epub
 from dgmark_documents.html_text import read_html

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
-from dgmark.detection.expected import tokens_needed
+from dgmark.detection.statistics.expected import tokens_needed
 from dgmark.errors import DgmarkError
 from dgmark.report.signing import SigningKey
 from dgmark.version import __version__

@@ -18,16 +18,16 @@ from dgmark.arguments.checks import visible_name
 from dgmark.arguments.digests import sha256_of
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.detection.detector import Detector
-from dgmark.detection.expected import matched_by_chance
-from dgmark.detection.finding import Span
 from dgmark.detection.keyring import Keyring
-from dgmark.detection.legibility import of_document
-from dgmark.detection.p_values import bonferroni_p
-from dgmark.detection.result import Detection
-from dgmark.detection.rules import CHARS_A_TOKEN, seconds_to_check, work_of
+from dgmark.detection.reading.surprisal import SurprisalModel
+from dgmark.detection.results.finding import Span
+from dgmark.detection.results.legibility import of_document
+from dgmark.detection.results.result import Detection
+from dgmark.detection.results.sentences import heading, meaning, rarity, symbol, verdict_sentence, where
 from dgmark.detection.scorer import Scorer
-from dgmark.detection.sentences import heading, meaning, rarity, symbol, verdict_sentence, where
-from dgmark.detection.surprisal import SurprisalModel
+from dgmark.detection.statistics.expected import matched_by_chance
+from dgmark.detection.statistics.p_values import bonferroni_p
+from dgmark.detection.statistics.rules import CHARS_A_TOKEN, seconds_to_check, work_of
 from dgmark.errors import InputError, SettingsError, SignatureInvalid
 from dgmark.models.surprisal_models import load_surprisal_model
 from dgmark.report.joined import JoinedReport, joined_to_html, joined_to_json

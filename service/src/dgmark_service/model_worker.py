@@ -17,16 +17,16 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
-from dgmark.decode.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.holes import holed_text, holes_in
-from dgmark.decode.infilling import config_of_remasking, infill
-from dgmark.decode.keyed_side import decode_side
-from dgmark.decode.own_check import TextChecker
-from dgmark.decode.prepared import BatchKind, Prepared, batches_of, check_marking, encode_prompt
-from dgmark.decode.requests import Request
-from dgmark.decode.written import MarkWarning
-from dgmark.detection.reader import Ranges
+from dgmark.decode.marks.keyed_side import decode_side
+from dgmark.decode.steps.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
+from dgmark.decode.texts.holes import holed_text, holes_in
+from dgmark.decode.texts.infilling import config_of_remasking, infill
+from dgmark.decode.texts.own_check import TextChecker
+from dgmark.decode.texts.prepared import BatchKind, Prepared, batches_of, check_marking, encode_prompt
+from dgmark.decode.texts.requests import Request
+from dgmark.decode.texts.written import MarkWarning
+from dgmark.detection.reading.reader import Ranges
 from dgmark.errors import DgmarkError, InputError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt, template_of
 from dgmark.models.denoiser import Denoiser, traits_of

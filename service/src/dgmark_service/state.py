@@ -8,7 +8,7 @@ from functools import partial
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import named_keys
-from dgmark.detection.rules import check_weighs
+from dgmark.detection.statistics.rules import check_weighs
 from dgmark.errors import DgmarkError
 from dgmark.rows.processes import ChildProcess, in_thread
 from dgmark.watermark.commitment import load_commitments

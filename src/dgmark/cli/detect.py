@@ -18,7 +18,7 @@ from dgmark.cli.panels import panels
 from dgmark.cli.results import WRITERS
 from dgmark.cli.row_runs import tell_counts
 from dgmark.detection.row_keys import AnyScorer, RowKeys
-from dgmark.detection.rules import seconds_to_check, work_of
+from dgmark.detection.statistics.rules import seconds_to_check, work_of
 from dgmark.errors import InputError, SettingsError
 from dgmark.files.inputs import STDIN, named_file, names_of
 from dgmark.files.outputs import atomic_write, check_output

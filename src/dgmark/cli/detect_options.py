@@ -12,12 +12,12 @@ from dgmark.cli.console import stderr
 from dgmark.cli.option_groups import OptionGroup
 from dgmark.cli.options import AllowOpenKey, AsRows, KeyColumn, ModelContext, set_options
 from dgmark.detection.detector import DEFAULT_FPR, Detector
-from dgmark.detection.finding import Phase
 from dgmark.detection.keyring import Keyring, load_keys, named_keys
-from dgmark.detection.position import DEFAULT_MAX_CROP
-from dgmark.detection.reader import Ranges, Reader
+from dgmark.detection.reading.reader import Ranges, Reader
+from dgmark.detection.results.finding import Phase
 from dgmark.detection.row_keys import AnyScorer, RowKeys
-from dgmark.detection.rules import language_model
+from dgmark.detection.statistics.position import DEFAULT_MAX_CROP
+from dgmark.detection.statistics.rules import language_model
 from dgmark.errors import DgmarkError, SettingsError, each
 from dgmark.report.page import check_report_path
 from dgmark.report.signing import SigningKey

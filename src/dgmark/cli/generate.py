@@ -31,8 +31,8 @@ from dgmark.rows.texts import row_id_of
 from dgmark.watermark.key import WatermarkKey, check_has_key, subkey_of
 
 if TYPE_CHECKING:
-    from dgmark.decode.generation import Generation
-    from dgmark.decode.written import MarkTally
+    from dgmark.decode.texts.generation import Generation
+    from dgmark.decode.texts.written import MarkTally
     from dgmark.models.loaded import LoadedModel
 
 # (prompt, seed, key, sub-key)
@@ -145,10 +145,10 @@ def generate(
     if live and (len(tasks) != 1 or out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
     with needed_extra("generate", "generating"):
-        from dgmark.decode.generation import GENERATION_SCHEMA
-        from dgmark.decode.generation import generate as generate_texts
-        from dgmark.decode.prepared import check_marking, config_of
-        from dgmark.decode.written import MarkTally
+        from dgmark.decode.texts.generation import GENERATION_SCHEMA
+        from dgmark.decode.texts.generation import generate as generate_texts
+        from dgmark.decode.texts.prepared import check_marking, config_of
+        from dgmark.decode.texts.written import MarkTally
         from dgmark.models.load import load_model
     model = load_model(**loading)
     config, tally = config_of(model, keys, settings), MarkTally()
@@ -230,7 +230,7 @@ def check_settings(loading: opt.Loading, key: WatermarkKey | None, settings: Set
         SettingsError: the settings are invalid.
     """
     with needed_extra("generate", "generating"):
-        from dgmark.decode.prepared import with_defaults_of_rule
+        from dgmark.decode.texts.prepared import with_defaults_of_rule
     checkpoint = find_checkpoint(loading.get("name_or_path", BUILTIN), loading.get("revision"))
     family = family_of(checkpoint, loading.get("family"))
     with_defaults_of_rule(key, settings, partial(DecodeConfig, **family.defaults_with(family.block_of(checkpoint))))
@@ -257,7 +257,7 @@ def _show_live(model: "LoadedModel", prompted: Prompted, given: dict[str, Any]) 
     from rich.text import Text
 
     from dgmark.decode import Committed, RowFinished
-    from dgmark.decode.generation import stream_generate
+    from dgmark.decode.texts.generation import stream_generate
 
     text, seed, key, subkey = prompted
     events = stream_generate(model, [text], key=key, seed=seed, subkey=subkey, **given)
@@ -292,7 +292,7 @@ def _task(
         return BadRow(row_id, str(error))
     same: Row = {"key_fingerprint": key.fingerprint} if isinstance(marks, dict) and key is not None else {}
     if prompts.id_column is not None:
-        from dgmark.decode.requests import seed_of
+        from dgmark.decode.texts.requests import seed_of
 
         seed = seed_of(seed_of_ids, row_id)
         subkey = subkey_of(key, row_id) if key is not None and key.spec.subkeys > 1 else None

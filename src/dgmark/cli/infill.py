@@ -21,8 +21,8 @@ from dgmark.rows.prompt_rows import read_prompts
 from dgmark.watermark.key import check_has_key
 
 if TYPE_CHECKING:
-    from dgmark.decode.infilling import Infilling
-    from dgmark.decode.remasking import Remasking
+    from dgmark.decode.texts.infilling import Infilling
+    from dgmark.decode.texts.remasking import Remasking
 
 
 @command_errors
@@ -76,10 +76,10 @@ def infill(
     check_output(out, [given, text_file, texts])
     with needed_extra("generate", "infilling"):
         from dgmark.decode.config import DecodeConfig
-        from dgmark.decode.holes import holes_in
-        from dgmark.decode.infilling import INFILLING_SCHEMA, config_of_remasking, settings_beside_holes
-        from dgmark.decode.infilling import infill as infill_texts
-        from dgmark.decode.written import MarkTally, shared_fields
+        from dgmark.decode.texts.holes import holes_in
+        from dgmark.decode.texts.infilling import INFILLING_SCHEMA, config_of_remasking, settings_beside_holes
+        from dgmark.decode.texts.infilling import infill as infill_texts
+        from dgmark.decode.texts.written import MarkTally, shared_fields
         from dgmark.models.load import load_model
     task_of = partial(_task, split=holes_in if share is None else None, subkey=subkey)
     tasks = tasks_of(rows, task_of, seed=seed, purpose="text to fill")
@@ -130,7 +130,7 @@ def _task(
 
 def _tell(done: "Remasking", text: str) -> None:
     """Say on stderr what was done to a text, and if that is a terminal show the words that changed."""
-    from dgmark.decode.remasking import changes
+    from dgmark.decode.texts.remasking import changes
 
     if stderr().is_terminal:
         shown = Text()

@@ -16,9 +16,9 @@ from dgmark.cli.console import command_errors, stderr, stdout, tell_of_key, visi
 from dgmark.cli.demo import SHOWS
 from dgmark.cli.options import AllowOpenKey, ModelContext, OneObject
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
-from dgmark.detection.expected import MAX_TOKENS, expected_p, tokens_needed
 from dgmark.detection.key_check import TEMPLATE_LEVEL, KeyCheck, check_on_texts
-from dgmark.detection.rules import language_model
+from dgmark.detection.statistics.expected import MAX_TOKENS, expected_p, tokens_needed
+from dgmark.detection.statistics.rules import language_model
 from dgmark.errors import CheckpointFormat, InputError, SettingsError
 from dgmark.files.inputs import names_of
 from dgmark.models.special_ids import find_end_ids, find_mask_id

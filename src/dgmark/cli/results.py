@@ -17,10 +17,9 @@ from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.cli.console import OutputConsole, stdout, visible
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.detection.detector import Detector
-from dgmark.detection.finding import Span
-from dgmark.detection.result import DETECTION_FIELDS, PAYLOAD_FIELDS, Detection, share_of
-from dgmark.detection.row_keys import AnyScorer
-from dgmark.detection.sentences import (
+from dgmark.detection.results.finding import Span
+from dgmark.detection.results.result import DETECTION_FIELDS, PAYLOAD_FIELDS, Detection, share_of
+from dgmark.detection.results.sentences import (
     ANY_SOURCE,
     counted,
     matches,
@@ -30,7 +29,8 @@ from dgmark.detection.sentences import (
     verdict_sentence,
     where,
 )
-from dgmark.detection.shading import cut
+from dgmark.detection.results.shading import cut
+from dgmark.detection.row_keys import AnyScorer
 from dgmark.errors import SettingsError
 from dgmark.report.statement import quote
 from dgmark.rows.detect_files import Scored, to_row

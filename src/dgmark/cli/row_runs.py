@@ -20,7 +20,7 @@ from dgmark.rows.jsonl import BadRow, Row, to_line
 from dgmark.rows.row_file import RowFile
 
 if TYPE_CHECKING:
-    from dgmark.decode.written import MarkTally
+    from dgmark.decode.texts.written import MarkTally
 
 Content = TypeVar("Content")
 
@@ -195,7 +195,7 @@ def table_counts(columns: Iterable[str], values: Callable[[list[str]], Iterable[
         columns: the added columns of the table.
         values: gives some of these columns of each row, of lists their lengths.
     """
-    from dgmark.decode.written import MarkTally
+    from dgmark.decode.texts.written import MarkTally
 
     tally, marks = Tally(), MarkTally()
     wanted = ("ended", "error", "key_fingerprint", "token_ids", "choices", "verdict")

@@ -1,18 +1,18 @@
 """The public names of `dgmark.decode`, which `__init__.py` imports at their first use."""
 
-from dgmark.decode.canvas import BlockFinished, Canvas, Committed, Response, Trace
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.generation import Generation, RowFinished, generate, stream_generate
-from dgmark.decode.infilling import Infilling, infill
-from dgmark.decode.key_store import KeyStore
-from dgmark.decode.keyed_side import KeyedSide, OneKeySide, side_of_rows
-from dgmark.decode.loop import decode, decode_steps
-from dgmark.decode.prepared import Prepared
-from dgmark.decode.proposals import propose
-from dgmark.decode.requests import Request
-from dgmark.decode.round_trip import RoundTrip
-from dgmark.decode.rules import DecodeSide, NoMark, Step, Window
-from dgmark.decode.selection import select_positions
+from dgmark.decode.marks.key_store import KeyStore
+from dgmark.decode.marks.keyed_side import KeyedSide, OneKeySide, side_of_rows
+from dgmark.decode.marks.rules import DecodeSide, NoMark, Step, Window
+from dgmark.decode.steps.canvas import BlockFinished, Canvas, Committed, Response, Trace
+from dgmark.decode.steps.loop import decode, decode_steps
+from dgmark.decode.steps.proposals import propose
+from dgmark.decode.steps.round_trip import RoundTrip
+from dgmark.decode.steps.selection import select_positions
+from dgmark.decode.texts.generation import Generation, RowFinished, generate, stream_generate
+from dgmark.decode.texts.infilling import Infilling, infill
+from dgmark.decode.texts.prepared import Prepared
+from dgmark.decode.texts.requests import Request
 
 __all__ = [
     "BlockFinished",

@@ -12,16 +12,16 @@ from typing import Any, TypedDict, Unpack
 from dgmark.arguments.checks import instance, number, shown, whole
 from dgmark.arguments.contents import TextOrIds, content_of
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.disguises.normalise import checked_steps
-from dgmark.detection.disguises.readings import TextReading, readings
-from dgmark.detection.finding import Phase, ScoredToken, Span, Verdict
-from dgmark.detection.p_values import adjusted_p, bonferroni_p
-from dgmark.detection.reader import Ranges, Reader, ScoredIds, at_words
-from dgmark.detection.result import Detection
-from dgmark.detection.rules import DetectionSettings, TextTest, language_model, options_for, rule_test
+from dgmark.detection.reading.disguises.normalise import checked_steps
+from dgmark.detection.reading.disguises.readings import TextReading, readings
+from dgmark.detection.reading.reader import Ranges, Reader, ScoredIds, at_words
+from dgmark.detection.reading.surprisal import SurprisalModel
+from dgmark.detection.results.finding import Phase, ScoredToken, Span, Verdict
+from dgmark.detection.results.result import Detection
+from dgmark.detection.results.shading import Shade, shades_of
 from dgmark.detection.scorer import ReadingScorer, ReadText
-from dgmark.detection.shading import Shade, shades_of
-from dgmark.detection.surprisal import SurprisalModel
+from dgmark.detection.statistics.p_values import adjusted_p, bonferroni_p
+from dgmark.detection.statistics.rules import DetectionSettings, TextTest, language_model, options_for, rule_test
 from dgmark.errors import DgmarkError, SettingsError, each
 from dgmark.watermark.key import WatermarkKey, check_key
 

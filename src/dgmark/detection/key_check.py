@@ -15,7 +15,7 @@ from jaxtyping import Int
 
 from dgmark.arguments.contents import Content
 from dgmark.detection.detector import Detector
-from dgmark.detection.match_null import MatchNull
+from dgmark.detection.statistics.match_null import MatchNull
 
 LEVELS = (0.1, 0.01, 1e-3, 1e-4)
 # the level at which the texts of a template are counted, and the chance at most that one stands out by luck

@@ -16,11 +16,11 @@ from dgmark.arguments.checks import as_path, check_name, several
 from dgmark.arguments.contents import Content
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector, OwnRuleOptions, setting_of
-from dgmark.detection.reader import Reader
-from dgmark.detection.result import Detection
-from dgmark.detection.rules import language_model, options_for
+from dgmark.detection.reading.reader import Reader
+from dgmark.detection.reading.surprisal import SurprisalModel
+from dgmark.detection.results.result import Detection
 from dgmark.detection.scorer import ReadingScorer, ReadText, Scorer
-from dgmark.detection.surprisal import SurprisalModel
+from dgmark.detection.statistics.rules import language_model, options_for
 from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, each
 from dgmark.watermark.key import WatermarkKey, check_key
 

@@ -7,10 +7,10 @@ from typing import Any, Literal, overload
 
 from dgmark.arguments.checks import Errors, returns_errors
 from dgmark.arguments.contents import Content, TextOrIds, content_of, contents_or_errors
-from dgmark.detection.disguises.normalise import disguises_in
-from dgmark.detection.disguises.readings import TextReading, readings
-from dgmark.detection.reader import Reader, ScoredIds
-from dgmark.detection.result import Detection
+from dgmark.detection.reading.disguises.normalise import disguises_in
+from dgmark.detection.reading.disguises.readings import TextReading, readings
+from dgmark.detection.reading.reader import Reader, ScoredIds
+from dgmark.detection.results.result import Detection
 from dgmark.errors import DgmarkError, each, together, without_errors
 
 # the tokens of a text, and its share of the false-positive rate

@@ -4,9 +4,9 @@
 used.
 """
 
-from dgmark.decode.draws import uniform_draws
-from dgmark.decode.key_store import Keys, KeyStore
-from dgmark.decode.proposals import Proposals
+from dgmark.decode.marks.key_store import Keys, KeyStore
+from dgmark.decode.steps.draws import uniform_draws
+from dgmark.decode.steps.proposals import Proposals
 from dgmark.engines.core import Block, check_loop, keyed_logits, mark, mark_edits, propose_block
 
 __all__ = [

@@ -13,11 +13,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.draws import check_seed
-from dgmark.decode.key_store import Keys, KeyStore
-from dgmark.decode.proposals import KeyedDraw, Proposals, filter_weights, keyed_draw, propose
-from dgmark.decode.rules import Places, Window
-from dgmark.decode.selection import choose, lossless_edits
+from dgmark.decode.marks.key_store import Keys, KeyStore
+from dgmark.decode.marks.rules import Places, Window
+from dgmark.decode.steps.draws import check_seed
+from dgmark.decode.steps.proposals import KeyedDraw, Proposals, filter_weights, keyed_draw, propose
+from dgmark.decode.steps.selection import choose, lossless_edits
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 

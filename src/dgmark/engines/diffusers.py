@@ -14,8 +14,8 @@ from torch import Tensor
 
 from dgmark.arguments.checks import several
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.key_store import KeyStore
-from dgmark.decode.proposals import Proposals
+from dgmark.decode.marks.key_store import KeyStore
+from dgmark.decode.steps.proposals import Proposals
 from dgmark.engines.core import Block, keyed_logits, mark, mark_edits
 from dgmark.errors import MissingExtra, SettingsError, install_hint
 from dgmark.watermark.key import WatermarkKey, check_key

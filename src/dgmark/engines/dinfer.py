@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.draws import uniform_draws
-from dgmark.decode.key_store import KeyStore
+from dgmark.decode.marks.key_store import KeyStore
+from dgmark.decode.steps.draws import uniform_draws
 from dgmark.engines.core import Block, mark, propose_block
 from dgmark.engines.policy import rows_of
 from dgmark.errors import SettingsError

@@ -15,8 +15,8 @@ from torch import Tensor
 from dgmark.arguments.checks import shown
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.key_store import SLOTS, KeyStore
-from dgmark.decode.keyed_side import side_of_rows
+from dgmark.decode.marks.key_store import SLOTS, KeyStore
+from dgmark.decode.marks.keyed_side import side_of_rows
 from dgmark.detection.keyring import named_keys
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from dgmark.decode.draws import uniform_draws
-from dgmark.decode.key_store import KeyStore
+from dgmark.decode.marks.key_store import KeyStore
+from dgmark.decode.steps.draws import uniform_draws
 from dgmark.engines.core import Block, mark, propose_block
 from dgmark.engines.policy import Policy, rows_of, seed_of
 from dgmark.errors import DgmarkError, SettingsError

@@ -12,8 +12,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dgmark.arguments.checks import visible_name
-from dgmark.detection.finding import Verdict
-from dgmark.detection.sentences import rarity
+from dgmark.detection.results.finding import Verdict
+from dgmark.detection.results.sentences import rarity
 from dgmark.errors import InputError
 from dgmark.report.page import template, unsigned_json
 from dgmark.report.rate import ChosenRate

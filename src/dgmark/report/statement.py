@@ -11,11 +11,11 @@ from dgmark.arguments.contents import TextOrIds, content_of
 from dgmark.arguments.digests import sha256_of
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.detection.detector import Detector, check_fpr
-from dgmark.detection.expected import matched_by_chance
-from dgmark.detection.finding import Span
-from dgmark.detection.result import STATISTICS_VERSION, Detection
-from dgmark.detection.sentences import heading, meaning, verdict_sentence
-from dgmark.detection.shading import Shade, cut
+from dgmark.detection.results.finding import Span
+from dgmark.detection.results.result import STATISTICS_VERSION, Detection
+from dgmark.detection.results.sentences import heading, meaning, verdict_sentence
+from dgmark.detection.results.shading import Shade, cut
+from dgmark.detection.statistics.expected import matched_by_chance
 from dgmark.errors import SettingsError
 from dgmark.report.rate import ChosenRate
 from dgmark.version import __version__

@@ -12,8 +12,8 @@ from pathlib import PurePath
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 from dgmark.arguments.checks import instance, number, path_text, whole
-from dgmark.detection.disguises.inline_markup import without_markup
-from dgmark.detection.disguises.terminal import without_terminal_codes
+from dgmark.detection.reading.disguises.inline_markup import without_markup
+from dgmark.detection.reading.disguises.terminal import without_terminal_codes
 from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError, wing_hint
 from dgmark.rows.tables import TEXT_COLUMN, Table, delimited_table, texts_of
 

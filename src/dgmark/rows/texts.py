@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 
 from dgmark.arguments.checks import instance
 from dgmark.arguments.contents import as_text, id_of_row, is_id
-from dgmark.detection.disguises.markup_signs import markup_note
+from dgmark.detection.reading.disguises.markup_signs import markup_note
 from dgmark.errors import InputError, NoTexts
 from dgmark.files.inputs import STDIN, open_input
 from dgmark.files.outputs import is_protected

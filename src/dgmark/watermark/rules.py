@@ -36,8 +36,8 @@ class Rule:
 
     Attributes:
         spec: the class of its specs, which names the rule.
-        decoding: its decode side, a class as `dgmark.decode.keyed_side.KeyedSide` describes.
-        detection: its test, a class as `dgmark.detection.rules.TextTest` describes.
+        decoding: its decode side, a class as `dgmark.decode.marks.keyed_side.KeyedSide` describes.
+        detection: its test, a class as `dgmark.detection.statistics.rules.TextTest` describes.
         title: what stands before "watermark" in sentences, such as "KGW"; empty for dgmark's own.
         expected_match: the share of what it counts that is expected to match, of a spec and a model's block length;
             None where that is not known.
@@ -93,14 +93,14 @@ OWN = {
     for rule in (
         Rule(
             BigramSpec,
-            decoding="dgmark.decode.bigram:BigramSide",
-            detection="dgmark.detection.bigram:BigramTest",
+            decoding="dgmark.decode.marks.bigram:BigramSide",
+            detection="dgmark.detection.statistics.bigram:BigramTest",
             expected_match=match_of_pairs,
         ),
         Rule(
             PositionSpec,
-            decoding="dgmark.decode.position:PositionSide",
-            detection="dgmark.detection.position:PositionTest",
+            decoding="dgmark.decode.marks.position:PositionSide",
+            detection="dgmark.detection.statistics.position:PositionTest",
             expected_match=match_of_tokens,
         ),
     )

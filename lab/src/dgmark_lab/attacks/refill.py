@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from dgmark.arguments.contents import text_of
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.decode import Canvas, DecodeConfig, Prepared, Request
-from dgmark.decode.canvas import collect
+from dgmark.decode.steps.canvas import collect
 from dgmark.errors import InputError, PromptTooLong
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
-from dgmark.detection.pairs import DistinctPairs
-from dgmark.detection.reader import ScoredIds
+from dgmark.detection.reading.reader import ScoredIds
+from dgmark.detection.statistics.pairs import DistinctPairs
 from dgmark.errors import SettingsError
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key
 from dgmark.watermark.hashes import Words

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from scipy.special import ndtri
 from scipy.stats import norm, t
 
-from dgmark.detection.p_values import MIN_P
+from dgmark.detection.statistics.p_values import MIN_P
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as
 from dgmark_lab.baselines.prf import BITS, HashKey, states, uniform_bits

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import norm
 
-from dgmark.detection.p_values import MIN_P
+from dgmark.detection.statistics.p_values import MIN_P
 from dgmark.watermark.hashes import Words
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as

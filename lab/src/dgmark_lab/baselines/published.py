@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Int
 from scipy.stats import binom
 
-from dgmark.detection.finding import ShiftFigures, Uncertain
-from dgmark.detection.p_values import MIN_P
-from dgmark.detection.reader import ScoredIds
-from dgmark.detection.rules import DetectionSettings, TextTest
-from dgmark.detection.sentences import MIN_TOKENS
+from dgmark.detection.reading.reader import ScoredIds
+from dgmark.detection.results.finding import ShiftFigures, Uncertain
+from dgmark.detection.results.sentences import MIN_TOKENS
+from dgmark.detection.statistics.p_values import MIN_P
+from dgmark.detection.statistics.rules import DetectionSettings, TextTest
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import check_ids
 

@@ -14,9 +14,9 @@ from lm_eval.api.registry import register_model
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.generation import generations
-from dgmark.decode.prepared import Prepared, check_marking, config_of
-from dgmark.decode.requests import Request, key_of_text
+from dgmark.decode.texts.generation import generations
+from dgmark.decode.texts.prepared import Prepared, check_marking, config_of
+from dgmark.decode.texts.requests import Request, key_of_text
 from dgmark.errors import SettingsError
 from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser, traits_of

@@ -6,9 +6,9 @@ import numpy as np
 from jaxtyping import Int
 
 from dgmark.arguments.contents import ids_of
-from dgmark.detection.match_null import MatchNull
-from dgmark.detection.pairs import DistinctPairs
-from dgmark.detection.reader import ScoredIds
+from dgmark.detection.reading.reader import ScoredIds
+from dgmark.detection.statistics.match_null import MatchNull
+from dgmark.detection.statistics.pairs import DistinctPairs
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as

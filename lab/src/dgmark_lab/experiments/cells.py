@@ -12,9 +12,9 @@ from jaxtyping import Float
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector
-from dgmark.detection.position import PositionOptions
-from dgmark.detection.reader import Reader
-from dgmark.detection.rules import rule_test
+from dgmark.detection.reading.reader import Reader
+from dgmark.detection.statistics.position import PositionOptions
+from dgmark.detection.statistics.rules import rule_test
 from dgmark.errors import KeyFileError, SettingsError
 from dgmark.rows.jsonl import Row
 from dgmark.watermark.key import SECRET_BYTES, WatermarkKey

@@ -132,7 +132,7 @@ _LONG_TEXTS = {"bigram": _marked_in_the_middle}
 
 
 class _FixedNumbers:
-    """Numbers of torch's generator, in place of those that follow from a seed (`dgmark.decode.draws.Draws`)."""
+    """Numbers of torch's generator, in place of those that follow from a seed (`dgmark.decode.steps.draws.Draws`)."""
 
     def __init__(self, seeds: Sequence[int], _: object) -> None:
         self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
@@ -152,7 +152,7 @@ def _decoded_by_baseline(name: str) -> list[int]:
 
 
 # figures over many texts do not depend on where random numbers come from
-@patch("dgmark.decode.proposals.Draws", _FixedNumbers)
+@patch("dgmark.decode.steps.proposals.Draws", _FixedNumbers)
 def _written(key: WatermarkKey, prompt: str, **settings: Any) -> list[int]:
     """What the toy, whose arithmetic is exact, writes with these settings."""
     ids: list[int] = generate(_TOY, prompt, key=key, length=_LENGTH, **settings)[0].token_ids

@@ -12,7 +12,7 @@ from typing import Any
 
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.decode import DecodeConfig
-from dgmark.decode.prepared import check_marking
+from dgmark.decode.texts.prepared import check_marking
 from dgmark.errors import SettingsError
 from dgmark.models.builtin_base import NARRATOR_BASE
 from dgmark.models.chat import template_of

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
-from dgmark.decode.generation import generations
-from dgmark.decode.prepared import Prepared
-from dgmark.decode.requests import Request
+from dgmark.decode.texts.generation import generations
+from dgmark.decode.texts.prepared import Prepared
+from dgmark.decode.texts.requests import Request
 from dgmark.errors import SettingsError
 from dgmark.files.outputs import atomic_write
 from dgmark.models.builtin_base import NARRATOR_BASE

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dgmark.decode.keyed_side import OneKeySide
-from dgmark.decode.rules import Step
+from dgmark.decode.marks.keyed_side import OneKeySide
+from dgmark.decode.marks.rules import Step
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab.baselines.cdmark import cdmark_biases
 from dgmark_lab.baselines.green_lists import unigram_biases

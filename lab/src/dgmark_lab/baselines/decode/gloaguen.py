@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dgmark.decode.keyed_side import OneKeySide
-from dgmark.decode.rules import Step
+from dgmark.decode.marks.keyed_side import OneKeySide
+from dgmark.decode.marks.rules import Step
 from dgmark.watermark.spec import spec_as
 from dgmark_lab.baselines.green_lists import is_green
 from dgmark_lab.baselines.prf import HashKey

@@ -5,8 +5,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.keyed_side import OneKeySide
-from dgmark.decode.rules import Step
+from dgmark.decode.marks.keyed_side import OneKeySide
+from dgmark.decode.marks.rules import Step
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dgmark.decode.keyed_side import OneKeySide
-from dgmark.decode.rules import Step
+from dgmark.decode.marks.keyed_side import OneKeySide
+from dgmark.decode.marks.rules import Step
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as
 from dgmark_lab.baselines.decode.green_lists import without_held

@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Bool
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.position import window_statistic
-from dgmark.detection.reader import ScoredIds
+from dgmark.detection.reading.reader import ScoredIds
+from dgmark.detection.statistics.position import window_statistic
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import PositionSpec, tables_of
 from dgmark_lab.evaluate.estimates import Estimate, auc

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dgmark.detection.disguises.normalise import STEPS
+from dgmark.detection.reading.disguises.normalise import STEPS
 from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, mean, percent, perplexity, quantile
 from dgmark_lab.experiments.cells import CellRows, PerText, Scores, StoredRun, TextOrIds

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dgmark import Detector
-from dgmark.detection.rules import rule_test
+from dgmark.detection.statistics.rules import rule_test
 from dgmark.models.language_model import LanguageModel
 from dgmark.rows.jsonl import Row
 from dgmark_lab.evaluate.diversity import distinct_ngrams

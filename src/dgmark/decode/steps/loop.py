@@ -1,0 +1,396 @@
+"""The decoding loop: blocks from left to right, some commits per row and step (paper Alg. 1 and 2, and the lookahead),
+and with an edit threshold edits of what the block has so far.
+
+The loop knows token ids only: no text, no key, no watermark (a `DecodeSide` is passed in) and no family of models. The
+same lines make marked and unmarked text.
+
+Its tensors are indexed by: the rows of the batch (`number`), of which some are open, that is, have something left to do
+in the block; the rows that the session began the block with (`session_row`); the columns of a canvas; the places of its
+region, which is cut into blocks; and the places of the block. A lookahead tries several canvases for a row
+(`lookahead.py`).
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from dgmark.decode.config import DecodeConfig
+from dgmark.decode.marks.rules import DecodeSide
+from dgmark.decode.steps.canvas import Canvas, Commits, Response, collect
+from dgmark.decode.steps.lookahead import step_with_lookahead
+from dgmark.decode.steps.open_rows import OpenRows, Rows, RowsAfter
+from dgmark.decode.steps.proposals import Candidates, Proposer
+from dgmark.decode.steps.round_trip import RoundTrip
+from dgmark.decode.steps.selection import (
+    MOST_EDITING_STEPS,
+    Choice,
+    blocks_to_fill,
+    choose,
+    order_of,
+    quotas,
+    surviving_edits,
+)
+from dgmark.errors import ModelFault
+from dgmark.models.denoiser import Denoiser, check_logits, open_session, traits_of
+from dgmark.models.host import on_device
+from dgmark.models.logits_watch import LogitsWatch
+
+
+def decode(
+    model: Denoiser,
+    prompts: Int[Tensor, "batch prompt"],
+    config: DecodeConfig,
+    side: DecodeSide,
+    seeds: Sequence[int],
+    round_trip: RoundTrip | None = None,
+) -> list[Response]:
+    """Decode one response for each row; all prompts have one length.
+
+    Each row has its own seed. At each forward it has two uniforms for each position of the active block, which follow
+    from the seed, the number of the forward and the position alone (`draws.py`). A row stops once all positions up to
+    an end token are committed.
+
+    Args:
+        model: the denoiser.
+        prompts: token ids.
+        config: decoding settings.
+        side: what the watermark does to a step; see `decode_steps`.
+        seeds: one for each row.
+        round_trip: tells which tokens survive re-tokenization; see `decode_steps`.
+    """
+    canvas = Canvas.after(prompts, config.length, model.mask_id)
+    return collect(model, canvas, decode_steps(model, canvas, config, side, seeds, round_trip))
+
+
+def decode_steps(
+    model: Denoiser,
+    canvas: Canvas,
+    config: DecodeConfig,
+    side: DecodeSide,
+    seeds: Sequence[int],
+    round_trip: RoundTrip | None = None,
+    dropped: Collection[int] = (),
+) -> Iterator[Commits]:
+    """Decode a canvas and yield the commits of each step.
+
+    Args:
+        model: the denoiser.
+        canvas: the canvas to decode; not written to.
+        config: decoding settings; the length is ignored, the canvas has its own.
+        side: what the watermark does to a step (`side_of_rows`); `NoMark()` for no mark.
+        seeds: one for each row.
+        round_trip: tells which tokens survive re-tokenization; None to ask nobody, whatever the settings say.
+        dropped: rows that nobody wants any more; whoever has this collection may add to it between two steps. They get
+            no further commits, and the other rows go on as if nothing had happened.
+
+    Raises:
+        SettingsError: a setting is invalid for this watermark.
+        ModelFault: the model's logits have another shape, dtype or device than they should, or are NaN, +inf, or -inf
+            for every id. Values are checked once a block, and before a row is finished.
+    """
+    steps: Iterator[Commits] | None = None
+    while True:
+        # left at each step: several decodes may take turns, and none may leave its mode to whoever asks for the step
+        with torch.inference_mode():
+            if steps is None:
+                steps = _Loop(model, canvas, config, side, seeds, round_trip).run(dropped)
+            commits = next(steps, None)
+        if commits is None:
+            return
+        yield commits
+
+
+class _Block(NamedTuple):
+    """The active block: its number among those with something to fill, its places [low, high) of the region, and how
+    many of them are open, that is, to be filled.
+    """
+
+    number: int
+    low: int
+    high: int
+    open: int
+
+
+# How often a row draws again in one step while too few candidates survive. Between two line breaks and a word, say,
+# hardly any token fits.
+_MAX_REDRAWS = 64
+
+
+class _Loop:
+    """One decode. `forwards` counts the canvases that ran through the model since the last commits."""
+
+    block: _Block
+
+    def __init__(
+        self,
+        model: Denoiser,
+        canvas: Canvas,
+        config: DecodeConfig,
+        side: DecodeSide,
+        seeds: Sequence[int],
+        round_trip: RoundTrip | None,
+    ) -> None:
+        side.check(config)
+        device, traits = canvas.ids.device, traits_of(model)
+        self.model, self.canvas, self.config, self.side, self.round_trip = model, canvas, config, side, round_trip
+        self.plan = blocks_to_fill(canvas, config.block_length, traits.block_origin)
+        self.session = open_session(model, config.cache, canvas.padding)
+        self.proposer = Proposer(model, canvas, config, side, seeds)
+        self.watch = LogitsWatch(traits.name, model.vocab_size, self.proposer.forbidden, config.temperature)
+        self.ends = torch.tensor(model.end_ids if canvas.stops else (), dtype=torch.long).to(device)
+        every = torch.arange(len(canvas.ids), device=device)
+        marked = side.marked(every)
+        self.marked = marked.cpu()
+        # in unmarked rows every candidate matches: a lookahead has nothing to compare
+        self.widths = torch.where(marked, config.lookahead, 1)
+        self.steps = self.forwards = 0
+
+    def run(self, dropped: Collection[int] = ()) -> Iterator[Commits]:
+        """Decode, and yield the commits of each step; rows that are `dropped` by then get no more."""
+        rows = Rows.of_batch(self.canvas.ids, self.canvas.masked)
+        for number, (low, high) in enumerate(self.plan):
+            self.block = _Block(number, low, high, int(self.canvas.masked[low:high].sum()))
+            counts = iter(quotas(self.block.open, len(self.plan), self.config))
+            rows, closed = rows.begin(self.block.open), []
+            open_rows = self._read(rows, self.session.begin, rows.ids)
+            while len(open_rows.rows):
+                commits, open_rows, full = self._step(open_rows, next(counts, 1))
+                if len(commits.finished):
+                    self.watch.raise_faults()
+                closed.append(full)
+                yield commits
+                if dropped:
+                    open_rows = open_rows.at(open_rows.rows.but(sorted(dropped)))
+            self.watch.raise_faults()
+            begun, rows = len(rows), Rows.joined(closed)
+            rows = rows.at(rows.but(sorted(dropped)))
+            if not len(rows):
+                return
+            if len(rows) < begun:
+                self.session.keep(rows.session_row)
+
+    # --- places of the block ---
+
+    @property
+    def columns(self) -> slice:
+        """The columns of the block."""
+        return slice(self.canvas.start + self.block.low, self.canvas.start + self.block.high)
+
+    def in_block(self, masked: Tensor) -> Tensor:
+        """The places of the block, of an array over the region."""
+        return masked[:, self.block.low : self.block.high]
+
+    def _with_candidate(self, masked: Tensor) -> Tensor:
+        """The places of the block that have a candidate: those that are masked, or may be edited."""
+        masked = self.in_block(masked)
+        if self.config.edit_threshold is None:
+            return masked
+        return self.canvas.masked[self.block.low : self.block.high].expand_as(masked)
+
+    # --- candidates ---
+
+    def _read(self, rows: Rows, forward: Callable[..., Tensor], *canvases: Tensor) -> OpenRows:
+        """These rows with the candidates of a new forward, a method of the session, whose logits are checked.
+
+        Raises:
+            ModelFault: the forward fails, or gives something else; it names rows of the batch.
+        """
+        places = self._with_candidate(rows.masked)
+        try:
+            logits = forward(*canvases, self.columns.start, self.columns.stop)
+            check_logits(self.model, logits, rows.ids, places.shape[1])
+        except ModelFault as fault:  # a forward counts canvases, of which a row may have several
+            numbers = rows.number.tolist()
+            raise ModelFault(fault.problem, sorted({numbers[canvas] for canvas in fault.rows})) from None
+        self.forwards += len(rows)
+        count = self._candidates_of(rows)
+        candidates = self.proposer(logits, rows.ids, places, rows.row, self.block.low, count=count)
+        self.watch.check(self.steps, self.block.low, rows.row, places, logits, candidates.tokens)
+        return OpenRows(rows, candidates, logits, torch.arange(len(rows)))
+
+    def _draw_again(
+        self,
+        now: OpenRows,
+        which: Tensor,
+        logits: Tensor,
+        places: Tensor,
+        refused: Tensor | None = None,
+        count: int | None = None,
+    ) -> None:
+        """Draw some places of some rows again, from the logits that these rows had; changes the candidates in place."""
+        rows, there = now.rows.at(which), on_device(which, places.device)
+        drawn = self.proposer(logits, rows.ids, places, rows.row, self.block.low, refused, count)
+        now.candidates.put(there, now.candidates.at(there).where(places, drawn))
+
+    def draw_all_again(self, now: OpenRows, which: Int[Tensor, " n"]) -> None:
+        """Draw the candidates of some rows again, from the same logits; changes them in place."""
+        rows = now.rows.at(which)
+        self._draw_again(
+            now, which, now.logits_of(which), self._with_candidate(rows.masked), count=self._candidates_of(rows)
+        )
+
+    def _candidates_of(self, rows: Rows) -> int:
+        """How many places have a candidate in all."""
+        return int(rows.left.sum()) if self.config.edit_threshold is None else len(rows) * self.block.open
+
+    # --- one step ---
+
+    def _step(self, now: OpenRows, count: int) -> tuple[Commits, OpenRows, Rows]:
+        """Commit in the open rows.
+
+        Returns:
+            The commits; the rows that are still open, with new candidates; and those that go on with the next block.
+        """
+        # 1. Edit what the block has so far.
+        unsettled, now = self._edit(now)
+        # 2. Choose among the candidates, (rows, window).
+        choice = self._choice(now, count) if self.round_trip is None else self._surviving(self.round_trip, now, count)
+        # 3. Commit, and run the forward of the next step on the rows that stay open.
+        if self.config.lookahead == 1:
+            chosen = choice.places(now.candidates.scores, self.in_block(now.rows.masked))
+            after, candidates, _ = self.committed(now, chosen, unsettled).read(now.candidates)
+            still_open = self.read_ahead(after, after.open) if len(after.open) else now.at(after.open)
+        else:
+            after, candidates, still_open = step_with_lookahead(self.config, self, now, choice, unsettled)
+        return self._commits(after, candidates), still_open, after.rows.at(after.closed)
+
+    def committed(self, now: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None) -> RowsAfter:
+        """The rows once the candidates at these places are committed.
+
+        Args:
+            now: the rows.
+            chosen: these places of the block, in each canvas.
+            unsettled: rows that have something left to do in the block even if it is full.
+            row: which of the rows each canvas is of, on the host, ascending; None for one canvas a row.
+        """
+        rows, tokens = now.rows, now.candidates.tokens
+        if row is not None:
+            there = on_device(row, tokens.device)
+            rows, tokens, unsettled = rows.at(row), tokens[there], unsettled[there]
+        ids, masked = rows.ids.clone(), rows.masked.clone()
+        ids[:, self.columns] = torch.where(chosen, tokens, ids[:, self.columns])
+        in_block = self.in_block(masked)
+        in_block &= ~chosen
+        left = in_block.sum(1)
+        unfinished = (left > 0) | unsettled
+        complete = self._complete(ids, masked, unfinished)
+        return RowsAfter(replace(rows, ids=ids, masked=masked, left=left), chosen, unfinished, complete)
+
+    def read_ahead(self, after: RowsAfter, which: Int[Tensor, " n"]) -> OpenRows:
+        """Some of the rows after a step, by their places here, with the candidates of a forward on their canvases."""
+        rows = after.rows.at(which)
+        return self._read(rows, self.session.step, rows.ids, rows.session_row)
+
+    def _edit(self, now: OpenRows) -> tuple[Tensor, OpenRows]:
+        """Replace committed tokens of the block, where a candidate has confidence enough and no match is lost by it.
+
+        Returns:
+            Which rows may edit more when their block is full; and the rows after the edits.
+        """
+        threshold, rows, tokens = self.config.edit_threshold, now.rows, now.candidates.tokens
+        if threshold is None:
+            return torch.zeros_like(rows.row, dtype=torch.bool), now
+        masked, committed = self.in_block(rows.masked), rows.ids[:, self.columns]
+        edits = self._with_candidate(rows.masked) & ~masked & (tokens != committed)
+        edits &= now.candidates.rewards > threshold
+        window = self.proposer.window(rows.ids, rows.row, self.block.low, masked.shape[1])
+        edits = surviving_edits(edits, tokens, window, self.side, self.round_trip)
+        ids = rows.ids.clone()
+        ids[:, self.columns] = torch.where(edits, tokens, committed)
+        full = ~masked.any(1)
+        steps = rows.editing_steps + full
+        unsettled = ~full | (edits.any(1) & (steps < MOST_EDITING_STEPS))
+        rows = replace(rows, ids=ids, editing_steps=steps)
+        return unsettled, replace(now, rows=rows, candidates=now.candidates._replace(edited=edits))
+
+    def _complete(self, ids: Tensor, masked: Tensor, unfinished: Tensor) -> Bool[Tensor, " n"]:
+        """Whether each canvas is complete and not to be edited, or has an end token with nothing masked before it."""
+        leading = masked.cumsum(1) == 0
+        region = ids[:, self.canvas.start : self.canvas.start + masked.shape[1]]
+        return (torch.isin(region, self.ends) & leading).any(1) | leading[:, -1] & ~unfinished
+
+    # --- the choice ---
+
+    def _choice(self, now: OpenRows, count: int, readable: Tensor | None = None) -> Choice:
+        """What the settings make of these candidates."""
+        row, candidates = now.rows.row, now.candidates
+        return choose(
+            self.side,
+            row,
+            candidates.rewards,
+            self.in_block(now.rows.masked),
+            candidates.matched,
+            self.config,
+            quota=torch.full_like(row, count if self.config.commit == "quota" else 1),
+            width=self.widths[row],
+            readable=readable,
+        )
+
+    def _surviving(self, round_trip: RoundTrip, now: OpenRows, count: int) -> Choice:
+        """The choice in which candidates that do not survive re-tokenization go last; see `RoundTrip`.
+
+        Rows that would have to commit one draw again, without the tokens that did not survive: each token then has the
+        probability that its draw gives it, given that the text survives.
+        """
+        masked, ids, refused = self.in_block(now.rows.masked), now.rows.ids, None
+        tokens = now.candidates.tokens
+        for redraw in range(_MAX_REDRAWS + 1):
+            choice = self._choice(now, count)
+            order = order_of(now.candidates.scores, masked, choice.preferred, choice.confident)
+            lost, short = round_trip.unreadable(
+                *(tokens, ids, self.canvas.text, self.columns.start),
+                *(order, masked.sum(1), choice.quota, choice.width),
+            )
+            if redraw == _MAX_REDRAWS or not short.any():
+                break
+            again = lost & short[:, None]
+            if refused is None:
+                refused = torch.zeros(*again.shape, self.model.vocab_size, dtype=torch.bool, device=tokens.device)
+            row, place = (on_device(one, tokens.device) for one in again.nonzero(as_tuple=True))
+            refused[row, place, tokens[row, place]] = True
+            if not self._redraw(now, again, refused):
+                break
+        if not lost.any():
+            return choice
+        after = self._choice(now, count, ~on_device(lost, tokens.device))
+        return after._replace(quota=torch.minimum(after.quota, choice.quota))  # no more than were looked at
+
+    def _redraw(self, now: OpenRows, again: Tensor, refused: Tensor) -> bool:
+        """Draw these places again from the same logits, without the refused tokens; False if no token is left.
+
+        The candidates are changed in place.
+        """
+        which = again.any(1).nonzero()[:, 0]
+        logits, refused = now.logits_of(which), refused[on_device(which, refused.device)]
+        left = (logits > -torch.inf) & ~refused
+        left[..., self.proposer.forbidden] = False
+        places = on_device(again[which], left.device) & left.any(2)
+        if not places.any():
+            return False
+        self._draw_again(now, which, logits, places, refused)
+        return True
+
+    def _commits(self, after: RowsAfter, candidates: Candidates) -> Commits:
+        """What the host read of a step: the rows after it, and all its candidates."""
+        at = index, place = (after.chosen | candidates.edited).nonzero(as_tuple=True)
+        number = after.rows.number
+        keyed = self.side.had_choice(candidates.had_choice, after.rows.left, self.config)
+        commits = Commits(
+            step=self.steps,
+            block=self.block.number,
+            row=number[index],
+            place=self.block.low + place,
+            token=candidates.tokens[at],
+            reward=candidates.rewards[at],
+            matched=candidates.matched[at],
+            edited=candidates.edited[at],
+            had_choice=torch.where(self.marked[number][:, None], keyed, candidates.had_choice)[at],
+            finished=number[after.complete],
+            forwards=self.forwards,
+        )
+        self.steps, self.forwards = self.steps + 1, 0
+        return commits

@@ -1,0 +1,482 @@
+"""The decoding strategy F: a candidate token v_j and a reward r_j for each masked position (paper section 3.1).
+
+`propose` sees logits, random numbers and the bits of candidates, and neither keys nor the canvas. A keyed draw moves
+mass between candidates by the key's bits, so that over random keys each draw is unbiased. `Proposer` gives `propose`
+what the rows of a decode draw with. The draws of a row depend on its seed and on the number of earlier draws for it,
+never on its neighbours.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int, Int8
+from torch import Tensor
+
+from dgmark.decode.config import DecodeConfig
+from dgmark.decode.marks.rules import DecodeSide, Places, Step, Window
+from dgmark.decode.steps.canvas import Canvas
+from dgmark.decode.steps.draws import Draws
+from dgmark.models.denoiser import Denoiser, traits_of
+from dgmark.models.host import waits
+
+# of the tokens of a place, at most so many have keyed bits: the most likely ones, of at least this probability
+CANDIDATES, MIN_SHARE = 64, 1e-4
+_TINY = torch.finfo(torch.float64).tiny
+
+
+# --- keyed draws ---
+
+
+def keyed_shares(
+    shares: Float[Tensor, "k candidates"], signs: Int8[Tensor, "k candidates bits"], alpha: float, bias: float = 0.0
+) -> Float[Tensor, "k candidates"]:
+    """The probabilities of candidates after each bit, in the order of the bits.
+
+    A bit moves mass between the candidates that complete it, of bit 1 or 0, and leaves the others their own. With m the
+    share of the ones, they get M(m) = m + alpha min(m, 1 - m). If the bits are turned over, the ones have M(1 - m), and
+    as M(m) + 1 - M(1 - m) = 2m, each token keeps its probability on average. alpha = 1 is the gamma reweighting of Hu
+    et al. (2023).
+
+    Args:
+        shares: the candidates' probabilities at k places, in float64; each place has some mass.
+        signs: 1 or -1 for each bit of 1 or 0 that a candidate completes, 0 for none.
+        alpha: how far to go, from 0, which leaves all as it is, to 1.
+        bias: the probabilities of ones are then multiplied by exp(bias), and all divided by what this adds: no longer
+            unbiased.
+    """
+    total = shares.sum(-1, keepdim=True)
+    for sign in signs.unbind(-1):
+        ones, zeros = shares * (sign > 0), shares * (sign < 0)
+        of_ones, of_zeros = ones.sum(-1, keepdim=True), zeros.sum(-1, keepdim=True)
+        moved = alpha * torch.minimum(of_ones, of_zeros)  # 0 where there is none of either
+        shares = shares + ones * (moved / of_ones.clamp(min=_TINY)) - zeros * (moved / of_zeros.clamp(min=_TINY))
+        if bias:
+            shares = torch.where(sign > 0, shares * math.exp(bias), shares)
+            shares = shares * (total / shares.sum(-1, keepdim=True))
+    return shares
+
+
+@dataclass(frozen=True)
+class KeyedDraw:
+    """What keyed draws need to know of a rule at k places.
+
+    Attributes:
+        signs: tells the bits of candidates (n, candidates) at n of the places; -1 stands for no candidate.
+        at: these n places among the k; None for all of them.
+        alpha: how far to go towards the bits.
+        bias: what they add to the logarithm of a probability.
+    """
+
+    signs: Callable[[Int[Tensor, "n candidates"]], Int8[Tensor, "n candidates bits"]]
+    at: Int[Tensor, " n"] | None
+    alpha: float
+    bias: float
+
+    def apply(self, weights: Float[Tensor, "k vocab"]) -> "KeyedWeights":
+        """Move mass in these weights, in place."""
+        every = torch.arange(len(weights), device=weights.device) if self.at is None else self.at
+        rows = weights if self.at is None else weights[self.at]
+        top, tokens = rows.topk(min(CANDIDATES, weights.shape[-1]), -1)
+        before, mass = top.double(), rows.sum(-1, keepdim=True)
+        signs = self.signs(tokens.masked_fill(top < MIN_SHARE * mass, -1))
+        after = keyed_shares(before, signs, self.alpha, self.bias)
+        weights[every[:, None], tokens] = after.to(weights.dtype)
+        return KeyedWeights(every, tokens, after / before.clamp(min=_TINY), signs)
+
+
+@dataclass(frozen=True)
+class KeyedWeights:
+    """What a keyed draw has done to the candidates of n places among k.
+
+    Attributes:
+        at: these places.
+        tokens: their candidates.
+        gains: the probability of each over what it was.
+        signs: the bits that each completes.
+    """
+
+    at: Int[Tensor, " n"]
+    tokens: Int[Tensor, "n candidates"]
+    gains: Float[Tensor, "n candidates"]
+    signs: Int8[Tensor, "n candidates bits"]
+
+    def of(self, drawn: Int[Tensor, " k"]) -> tuple[Float[Tensor, " k"], Int[Tensor, " k"]]:
+        """The gain of what was drawn at each place, and its bits of 1 less those of 0; 1 and 0 without bits."""
+        chosen = self.tokens == drawn[self.at, None]
+        gains = torch.ones(len(drawn), dtype=torch.float64, device=drawn.device)
+        net_bits = torch.zeros_like(drawn)
+        gains[self.at] = torch.where(chosen.any(-1), (self.gains * chosen).sum(-1), 1.0)
+        net_bits[self.at] = (self.signs.sum(-1) * chosen).sum(-1)
+        return gains, net_bits
+
+    def have_bits(self, drawn: Int[Tensor, " k"]) -> Bool[Tensor, " k"]:
+        """At which of the places that were drawn some candidate completes a bit."""
+        found = torch.zeros_like(drawn, dtype=torch.bool)
+        found[self.at] = (self.signs != 0).any(-1).any(-1)
+        return found
+
+
+def keyed_draw(
+    side: DecodeSide,
+    config: DecodeConfig,
+    signs: Callable[[Int[Tensor, "n candidates"]], Int8[Tensor, "n candidates bits"]],
+    at: Int[Tensor, " n"] | None = None,
+) -> KeyedDraw:
+    """The keyed draw of a watermark under these settings; see `KeyedDraw`."""
+    return KeyedDraw(signs, at, side.alpha(config), config.bias)
+
+
+# --- plain draws ---
+
+_SORTED_FIRST = 256  # weights
+
+
+def filter_weights(
+    weights: Float[Tensor, "k vocab"], top_k: int | None, top_p: float | None
+) -> Float[Tensor, "k vocab"]:
+    """Set the probabilities outside top-k, then those outside top-p, to 0; the rest is not renormalised.
+
+    Tokens tied with the k-th stay, as in transformers. Top-p is a share of the mass that top-k left.
+    """
+    if top_k is not None and top_k < weights.shape[-1]:
+        kth = weights.topk(top_k, -1).values[:, -1:]
+        weights = weights.where(weights >= kth, 0.0)
+    if top_p is not None and top_p < 1:
+        weights = _nucleus(weights, top_p)
+    return weights
+
+
+def _nucleus(weights: Float[Tensor, "k vocab"], top_p: float) -> Float[Tensor, "k vocab"]:
+    """Keep the fewest most likely tokens with a share `top_p` of the mass; of equal ones, the lower ids.
+
+    Sorting a whole vocabulary costs as much as a small model's forward, so only the largest weights are sorted: as many
+    as hold the share.
+    """
+    share = top_p * weights.sum(-1, keepdim=True, dtype=torch.float64)
+    count = min(_SORTED_FIRST, weights.shape[-1])
+    while True:
+        largest = weights.topk(count, -1).values
+        mass = largest.cumsum(-1, dtype=torch.float64)
+        if count == weights.shape[-1] or bool((mass[:, -1:] >= share).all()):
+            break
+        count = min(8 * count, weights.shape[-1])
+    kept = (mass - largest < share).sum(-1, keepdim=True).clamp(min=1)  # of NaN none is less; a fault, reported later
+    least = largest.gather(-1, kept - 1)
+    above, equal = weights > least, weights == least
+    among_equals = equal & (equal.cumsum(-1) <= kept - above.sum(-1, keepdim=True))
+    return weights.where(above | among_equals, 0.0)
+
+
+def draw(weights: Float[Tensor, "k vocab"], uniforms: Float[Tensor, " k"]) -> Int[Tensor, " k"]:
+    """Draw one token for each row by inverting the cumulative weights at `uniforms`; never a token of weight 0.
+
+    This needs one random number for each position instead of one for each token of the vocabulary.
+    """
+    mass = weights.cumsum(-1, dtype=torch.float64)
+    total = mass[:, -1]
+    # u * total may round up to total, above which there is no token
+    target = torch.minimum(uniforms.to(torch.float64) * total, torch.nextafter(total, torch.zeros_like(total)))
+    # weights of NaN have no token either; what comes of them must still be an id until the fault is reported
+    return torch.searchsorted(mass, target[:, None], right=True)[:, 0].clamp(max=weights.shape[-1] - 1)
+
+
+# --- proposals ---
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """Candidate tokens and their rewards, one for each masked position, or for each place of each block.
+
+    Attributes:
+        tokens: the candidates v_j.
+        rewards: r_j, by the model alone.
+        scores: the rewards by which positions are ordered: r_j times the factor by which keyed bits changed the
+            probability of v_j, so that the order does not undo what the draw did.
+        net_bits: how many keyed bits of v_j are 1, less those that are 0; None if the draw saw none.
+        had_choice: whether the draw had a choice: other tokens than v_j had a probability of `MIN_SHARE` or more
+            together, before any keyed bit; at temperature 0 only bits give one. None if nothing was drawn.
+    """
+
+    tokens: Int[Tensor, "*places"]
+    rewards: Float[Tensor, "*places"]
+    scores: Float[Tensor, "*places"]
+    net_bits: Int[Tensor, "*places"] | None = None
+    had_choice: Bool[Tensor, "*places"] | None = None
+
+
+def propose(
+    logits: Float[Tensor, "k vocab"],
+    uniforms: Float[Tensor, "k 2"],
+    forbidden: Int[Tensor, " f"],
+    config: DecodeConfig,
+    *,
+    tempered: bool = False,
+    noise: Float[Tensor, "k vocab"] | None = None,
+    noisy: Bool[Tensor, " k"] | None = None,
+    refused: Bool[Tensor, "k vocab"] | None = None,
+    keyed: KeyedDraw | None = None,
+) -> Proposals:
+    """Propose a candidate and its reward for each of k masked positions.
+
+    Candidates come from the tempered, filtered distribution and are never `forbidden`. The reward comes from the
+    model's own distribution, neither tempered nor filtered, in float32 or better (LLaDA's procedure), or from the very
+    distribution that was sampled (Dream's and LLaDA 2's), as it was before any keyed bit.
+
+    Args:
+        logits: the model's logits at these positions; not written to.
+        uniforms: numbers in [0, 1): the first draws the candidate, the second is the reward of strategy "random".
+        forbidden: ids that no position may take (the mask id, rows of padding).
+        config: strategy, temperature and filters.
+        tempered: take the reward from the sampled distribution; at temperature 0 that is the model's own.
+        noise: Gumbel noise that draws the candidate (argmax of log-probability + noise) instead of the first uniform.
+        noisy: the places at which it does; None for all.
+        refused: ids that one position may not take; the reward is still that of the model's own distribution.
+        keyed: moves mass by keyed bits before a candidate is drawn, or taken.
+    """
+    # logits, permitted and weights are (places, vocab), all else is (places,)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    permitted = logits.index_fill(-1, forbidden, -torch.inf)
+    if refused is not None:
+        permitted = permitted.masked_fill(refused, -torch.inf)
+    if config.greedy and keyed is None:
+        tokens = permitted.argmax(-1)
+        rewards = _rewards(logits, permitted, tokens, uniforms[:, 1], config)
+        return Proposals(tokens, rewards, rewards)
+    # 1. the distribution that candidates come from, and that Dream's and LLaDA 2's rewards are of
+    weights = sampled_weights(permitted, config)
+    if tempered and not config.greedy:
+        logits = permitted = weights.log()
+    # 2. the candidates, once keyed bits have moved mass between tokens
+    mass = weights.sum(-1)
+    moved = None if keyed is None else keyed.apply(weights)
+    tokens = weights.argmax(-1) if config.greedy else _drawn(weights, uniforms[:, 0], noise, noisy)
+    weight = weights.gather(-1, tokens[:, None])[:, 0]
+    # 3. what they are worth, and whether each had a choice: by its probability before any keyed bit
+    rewards = _rewards(logits, permitted, tokens, uniforms[:, 1], config)
+    if moved is None:
+        return Proposals(tokens, rewards, rewards, had_choice=weight < (1 - MIN_SHARE) * mass)
+    gains, net_bits = moved.of(tokens)
+    had_choice = weight / gains < (1 - MIN_SHARE) * mass
+    if config.greedy:
+        had_choice &= moved.have_bits(tokens)
+    return Proposals(tokens, rewards, _scores(rewards, gains, config), net_bits, had_choice)
+
+
+def sampled_weights(permitted: Float[Tensor, "k vocab"], config: DecodeConfig) -> Float[Tensor, "k vocab"]:
+    """The tempered, filtered distribution of these logits, not renormalised; at temperature 0 the model's own."""
+    weights = torch.softmax(permitted / (config.temperature or 1.0), -1)
+    return weights if config.greedy else filter_weights(weights, config.top_k, config.top_p)
+
+
+def _drawn(weights: Tensor, uniforms: Tensor, noise: Tensor | None, noisy: Tensor | None) -> Tensor:
+    """Draw by noise where there is some, and by uniforms elsewhere."""
+    if noise is None:
+        return draw(weights, uniforms)
+    by_noise = (weights.log() + noise).argmax(-1)
+    if noisy is None or (not waits(noisy) and noisy.all()):
+        return by_noise
+    return torch.where(noisy, by_noise, draw(weights, uniforms))
+
+
+def _scores(rewards: Tensor, gains: Tensor, config: DecodeConfig) -> Tensor:
+    """The rewards times the gains; a reward that says nothing of the token stays."""
+    if config.strategy in ("random", "left_to_right"):
+        return rewards
+    if config.strategy == "entropy":  # a logarithm
+        return (rewards + gains.log()).to(rewards.dtype)
+    return (rewards * gains).to(rewards.dtype)
+
+
+def _rewards(logits: Tensor, permitted: Tensor, tokens: Tensor, uniforms: Tensor, config: DecodeConfig) -> Tensor:
+    match config.strategy:
+        case "random":
+            return uniforms.to(logits.dtype)
+        case "left_to_right":  # all equal: the loop knows the places
+            return torch.zeros_like(logits[:, 0])
+        case "confidence":
+            # softmax at one token, without computing the others
+            chosen = logits.gather(-1, tokens[:, None])[:, 0]
+            return (chosen - logits.logsumexp(-1)).exp()
+        case "entropy":
+            surprise: Tensor = torch.special.entr(torch.softmax(logits, -1))
+            return -surprise.sum(-1)
+        case _:
+            best = (permitted.topk(2, -1).values - logits.logsumexp(-1, keepdim=True)).exp()
+            return best[:, 0] - best[:, 1]
+
+
+# --- the candidates of a decode ---
+
+
+class Candidates(NamedTuple):
+    """Proposals at a window of several canvases.
+
+    Attributes:
+        tokens: the candidates v_j.
+        rewards: r_j, by the model alone.
+        scores: the rewards by which places are ordered (`Proposals`).
+        matched: whether each candidate matches: its group, or more of its new pairs than not; always without a mark.
+        had_choice: whether the draw of each had a choice (`Proposals`).
+        edited: which of them replace a committed token; none before a step has made its edits.
+    """
+
+    tokens: Int[Tensor, "canvases window"]
+    rewards: Float[Tensor, "canvases window"]
+    scores: Float[Tensor, "canvases window"]
+    matched: Bool[Tensor, "canvases window"]
+    had_choice: Bool[Tensor, "canvases window"]
+    edited: Bool[Tensor, "canvases window"]
+
+    def at(self, rows: Tensor) -> "Candidates":
+        """The candidates of some canvases."""
+        return Candidates(*(mine[rows] for mine in self))
+
+    def where(self, places: Bool[Tensor, "canvases window"], new: "Candidates") -> "Candidates":
+        """These candidates, with the new ones at some places."""
+        return Candidates(*(torch.where(places, other, mine) for mine, other in zip(self, new, strict=True)))
+
+    def put(self, rows: Tensor, new: "Candidates") -> None:
+        """Replace the candidates of some canvases."""
+        for mine, other in zip(self, new, strict=True):
+            mine[rows] = other
+
+
+class _KeptNoise:
+    """Gumbel noise for the places of the active block, which is drawn when the block begins."""
+
+    def __init__(self, draws: Draws, vocab: int) -> None:
+        self._draws, self._vocab = draws, vocab
+        self._low: int | None = None
+        self._rows = self._noise = torch.empty(0)  # the rows that began the block, and (window, vocab) for each
+
+    def __call__(self, places: Places, low: int) -> Float[Tensor, "k vocab"]:
+        """The noise of some places of a window; each row is among those of the first call for its block."""
+        rows, width = places.window.rows, places.window.positions.shape[1]
+        if low != self._low:
+            self._low, self._rows = low, rows
+            self._noise = torch.stack([self._draws.gumbel(row, low, width, self._vocab) for row in rows.unbind()])
+        return self._noise[torch.searchsorted(self._rows, places.rows), places.column]
+
+
+class Proposer:
+    """Makes the candidates of one decode.
+
+    Args:
+        model: the denoiser; only its ids, its vocabulary and its traits are read.
+        canvas: the canvas to decode.
+        config: decoding settings.
+        side: what the watermark does to a step.
+        seeds: one for each row.
+    """
+
+    def __init__(
+        self,
+        model: Denoiser,
+        canvas: Canvas,
+        config: DecodeConfig,
+        side: DecodeSide,
+        seeds: Sequence[int],
+    ) -> None:
+        device = canvas.ids.device
+        self._config, self._side = config, side
+        self._changes_logits = type(side).logits is not DecodeSide.logits
+        self._tempered = traits_of(model).confidence_source == "sampling"
+        self._draws = Draws(seeds, canvas.positions)
+        kept = config.noise == "fixed" and not config.greedy
+        self._kept = _KeptNoise(self._draws, model.vocab_size) if kept else None
+        self._canvas, self._mask_id = canvas, model.mask_id
+        # the mask, rows of padding, which stand for no token, and ends where the text goes on
+        forbidden = {model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size), *canvas.forbidden}
+        if not canvas.stops:
+            forbidden.update(model.end_ids)
+        self.forbidden = torch.tensor(sorted(forbidden), dtype=torch.long).to(device)
+
+    def __call__(
+        self,
+        logits: Tensor,
+        ids: Tensor,
+        masked: Tensor,
+        rows: Tensor,
+        low: int,
+        refused: Bool[Tensor, "canvases window vocab"] | None = None,
+        count: int | None = None,
+    ) -> Candidates:
+        """Make candidates at the masked places of a window, and at those that may be edited; 0 at the others.
+
+        Args:
+            logits: logits of the window (canvases, window, vocab).
+            ids: the canvases.
+            masked: which places of the window get a candidate (canvases, window).
+            rows: the row of the decode that each canvas comes from, ascending.
+            low: the window's first place in the region.
+            refused: ids that single places may not take.
+            count: how many places get a candidate; None if only the device knows.
+
+        In a window of four places of one canvas, masked as 0 1 0 1, the step's logits and proposals have two rows, for
+        the second and the fourth place: tokens 8 and 3 become 0 8 0 3.
+        """
+        window = self.window(ids, rows, low, masked.shape[1])
+        step = Step(window, logits, masked, self.forbidden, self._config.temperature, count)
+        places = step.places
+        noise, noisy = self._side.noise(step), None
+        if noise is not None:
+            noisy = self._side.marked(places.rows)
+        elif self._kept is not None:
+            noise = self._kept(places, low)
+        drawn_from = self._side.logits(step)
+        proposals = propose(
+            drawn_from,
+            self._draws.uniforms(rows, low, masked.shape[1])[places.index],
+            self.forbidden,
+            self._config,
+            tempered=self._tempered,
+            noise=noise,
+            noisy=noisy,
+            refused=None if refused is None else refused[places.index],
+            keyed=self._keyed(step),
+        )
+        tokens, rewards, scores = map(places.spread, (proposals.tokens, proposals.rewards, proposals.scores))
+        if self._config.strategy == "left_to_right":
+            order = torch.arange(masked.shape[1], device=masked.device, dtype=rewards.dtype)
+            rewards = scores = -order.expand_as(masked) * masked
+        net_bits = None if proposals.net_bits is None else places.spread(proposals.net_bits)
+        choice = places.spread(self._choice(step, drawn_from, proposals))
+        matched = self._side.matched(tokens, window, net_bits)
+        return Candidates(tokens, rewards, scores, matched, choice, torch.zeros_like(masked))
+
+    def _choice(self, step: Step, drawn_from: Tensor, proposals: Proposals) -> Bool[Tensor, " k"]:
+        """Whether each candidate had a choice: by its draw, or, where the watermark changed the logits, before that."""
+        drawn = proposals.had_choice
+        if drawn is None:
+            drawn = torch.zeros_like(proposals.tokens, dtype=torch.bool)
+        if not self._changes_logits:
+            return drawn
+        plain = step.copied_logits()
+        changed = (plain != drawn_from).any(-1)
+        shares = torch.softmax(plain.index_fill_(-1, self.forbidden, -torch.inf) / (step.temperature or 1.0), -1)
+        others = shares.gather(-1, proposals.tokens[:, None])[:, 0] < 1 - MIN_SHARE
+        return torch.where(changed, others, drawn)
+
+    def window(self, ids: Tensor, rows: Tensor, low: int, width: int) -> Window:
+        """The places from `low` on, of canvases that come from these rows of the decode."""
+        positions = self._canvas.positions[low : low + width].expand(len(ids), -1)
+        return Window(ids, self._canvas.start + low, positions, self._canvas.text, self._mask_id, rows)
+
+    def _keyed(self, step: Step) -> KeyedDraw | None:
+        """The keyed draw of a step; None if draws are plain, as at committed tokens, which may be edited."""
+        side = self._side
+        if not side.steers(self._config):
+            return None
+        places, window = step.places, step.window
+        open_places = window.ids[places.canvas, window.start + places.column] == window.mask_id
+        if waits(open_places):
+            return keyed_draw(
+                side, self._config, lambda tokens: side.signs(tokens, places) * open_places[:, None, None]
+            )
+        at = (side.reached(places) & open_places).nonzero()[:, 0]
+        if not len(at):
+            return None
+        return keyed_draw(side, self._config, lambda tokens: side.signs(tokens, places.at(at)), at)

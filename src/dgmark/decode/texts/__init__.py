@@ -1,0 +1,1 @@
+"""Prompts to texts: requests, batches, and texts as they are written, filled in or masked and filled again."""

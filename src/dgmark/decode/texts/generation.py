@@ -1,0 +1,252 @@
+"""From prompts to texts, at once or as a stream of events."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Unpack, overload
+
+from dgmark.arguments.checks import Errors, flag, returns_errors
+from dgmark.decode.steps.canvas import BatchEvents, BlockFinished, Committed, Completed, Progress, Response, collect
+from dgmark.decode.texts.prepared import Prepared
+from dgmark.decode.texts.requests import AskedRows, Prompt, Prompts, RowArguments, prompts_or_errors
+from dgmark.decode.texts.written import MarkTally, Written, written_fields
+from dgmark.errors import DgmarkError, ModelFault, SettingsError, without_errors
+from dgmark.models.denoiser import Denoiser
+
+GENERATION_SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation(Written):
+    """One generated text, with everything that determined it; see `Written` for further fields.
+
+    Attributes:
+        prompt: the prompt (text, or token ids).
+        ended: whether there was an end token; otherwise the response has the full length.
+        chat: whether the prompt was put into the model's chat template.
+        rule: the name of the key's rule; None without a mark.
+    """
+
+    prompt: Prompt
+    ended: bool
+    chat: bool = False
+    rule: str | None = None
+
+    def to_row(self, row_id: str, *, with_trace: bool = True) -> dict[str, Any]:
+        """The generation as a JSON row; `trace` holds the step, position, token id, reward and match of each commit."""
+        names = ("prompt", "chat", "text", "token_ids", "ended", "model", "dtype", "seed", "key_fingerprint", "subkey")
+        row = self._row_of(row_id, (*names, "rule"), GENERATION_SCHEMA)
+        return {**row, "trace": vars(self.trace)} if flag("with_trace", with_trace) else row
+
+
+@dataclass(frozen=True)
+class RowFinished:
+    """A row is complete."""
+
+    row: int
+    generation: Generation
+
+
+Event = Committed | BlockFinished | RowFinished
+
+
+class GenerateArguments(RowArguments, total=False):
+    """The keyword arguments of `generate`, for type checkers."""
+
+    batch_size: int
+    chat: bool
+    pad: bool | None
+
+
+@overload
+def generate(
+    model: Denoiser, prompts: Prompts, *, errors: Literal["raise"] = "raise", **arguments: Unpack[GenerateArguments]
+) -> list[Generation]: ...
+
+
+@overload
+def generate(
+    model: Denoiser, prompts: Prompts, *, errors: Literal["return"], **arguments: Unpack[GenerateArguments]
+) -> list[Generation | DgmarkError]: ...
+
+
+def generate(
+    model: Denoiser,
+    prompts: Prompts,
+    *,
+    errors: Errors = "raise",
+    **arguments: Unpack[GenerateArguments],
+) -> Sequence[Any]:
+    """Generate one text for each prompt, marked with `key`; with None, the same loop leaves no mark.
+
+    Args:
+        model: a loaded model.
+        prompts: texts or lists of token ids, as `Detector.detect_many` takes them; a single text is a list of one.
+        errors: "return" gives the error of a row that cannot be written in the place of its text, and all others.
+        arguments: these, and as further ones `length`, `temperature`, `lookahead` and all others of `DecodeConfig`; a
+            setting that is left out has the default of the key's rule, else the model's own, else that of
+            `DecodeConfig`.
+
+            - key: a key for the model's tokenizer and vocabulary; None for text without a mark; or a list with one of
+              these for each row. If it has sub-keys, each row is marked with another one, which the operating system
+              draws: then only `subkey` or `ids` gives a text again.
+            - subkey: the sub-key to mark all rows with instead, 0 to N - 1: their payload; or a list with that of each
+              row.
+            - seed (0): row i uses seed + i; or a list with the seed of each row.
+            - ids: the ids of the rows, from which the seed of each row follows (by `seed`), and its sub-key
+              (`subkey_of`): a row is written the same in any order, batch or repetition.
+            - batch_size (8): largest number of rows decoded at once.
+            - chat (False): treat texts as messages to a chat model, and put them into its template.
+            - pad: decode prompts of different lengths together, padded; by default on accelerators, if the model can.
+            - check (False): look for the mark in each text as soon as it is written, as a checker with the same key
+              would.
+            - progress: called after each step with the number of tokens it committed.
+            - config: all decoding settings at once, in place of single ones.
+
+    Returns:
+        Generations in the order of the prompts.
+
+    Warns:
+        MarkWarning: once, if no text bears a mark because no token had a choice, or if a check does not find a text.
+
+    Raises:
+        SettingsError: a setting is invalid or leaves no mark, a prompt does not fit the context, the key is no
+            `WatermarkKey`, it has no such sub-key, a prompt is neither a text nor token ids, a list has not one item
+            for each row, or there is no key to check with.
+        InputError: a prompt is empty, or has an id that the model does not have; or two rows have the same id.
+        KeyFileError: the key is bound to another tokenizer or vocabulary.
+    """
+    strict, progress = not returns_errors(errors), arguments.get("progress")
+    prepared = _prepared(model, prompts_or_errors(prompts), strict, **arguments)
+    made = [one for rows in prepared.chunks() for one in generations_or_errors(prepared, rows, progress, strict=strict)]
+    MarkTally.of(one for one in made if isinstance(one, Generation)).warn()
+    return made
+
+
+def stream_generate(model: Denoiser, prompts: Prompts, **arguments: Unpack[GenerateArguments]) -> Iterator[Event]:
+    """Generate step by step, with an event for each change; the same arguments as for `generate` give the same texts.
+
+    With a key that has sub-keys, as new keys have, they do so if `subkey` or `ids` is given too.
+
+    Invalid arguments raise when `stream_generate` is called, not at the first event.
+
+    Yields:
+        A `Committed` for each step and row that the step changed; `BlockFinished` after the last step of a block;
+        `RowFinished` as soon as a row is complete. Rows are numbered like the prompts.
+
+    Raises:
+        SettingsError: see `generate`.
+        KeyFileError: see `generate`.
+    """
+    if "progress" in arguments:
+        raise SettingsError("stream_generate yields an event for each step: leave progress out")
+    return _warning_events(events_of(_prepared(model, without_errors(prompts_or_errors(prompts)), True, **arguments)))
+
+
+def _prepared(
+    model: Denoiser,
+    prompts: Sequence[Any],
+    strict: bool,
+    *,
+    batch_size: int = 8,
+    chat: bool = False,
+    pad: bool | None = None,
+    **arguments: Any,
+) -> Prepared:
+    """Check the arguments of `generate`, and prepare its rows."""
+    asked = AskedRows.of(model, **arguments)
+    return Prepared.of(
+        model,
+        asked.requests(prompts),
+        asked.settings,
+        chat=chat,
+        pad=pad,
+        batch_size=batch_size,
+        strict=strict,
+        checker=asked.checker,
+    )
+
+
+def _warning_events(events: Iterator[Event]) -> Iterator[Event]:
+    """These events, and after the last one a warning of texts that bear no mark."""
+    tally = MarkTally()
+    for event in events:
+        if isinstance(event, RowFinished):
+            tally.add(event.generation)
+        yield event
+    tally.warn()
+
+
+def events_of(prepared: Prepared) -> Iterator[Event]:
+    """Decode prepared prompts, event by event; see `stream_generate`."""
+    for rows in prepared.chunks():
+        for batch in prepared.batches(rows):
+            events = BatchEvents(batch.canvas, batch.rows, prepared.model.end_ids)
+            for commits in prepared.steps(batch):
+                for event in events.of(commits):
+                    if isinstance(event, Completed):
+                        yield RowFinished(event.row, generation_of(prepared, event.row, event.response))
+                    else:
+                        yield event
+
+
+def responses_of(
+    prepared: Prepared, rows: Sequence[int], progress: Progress | None = None, *, strict: bool = True
+) -> list[Response | DgmarkError]:
+    """Decode these of the prepared requests, in this order; in place of one that was refused, its error.
+
+    Args:
+        prepared: the requests.
+        rows: the numbers of those to decode.
+        progress: called after each step with the number of tokens it committed.
+        strict: raise the fault of a model; else the requests at which it fails have their fault, and the others are
+            decoded again without them.
+
+    Raises:
+        ModelFault: the model fails at a request, and `strict`, or at no single one.
+    """
+    failed: dict[int, Response | DgmarkError] = dict(prepared.refused)
+    while True:
+        try:
+            made = dict(failed)
+            for batch in prepared.batches([row for row in rows if row not in failed]):
+                texts = collect(prepared.model, batch.canvas, prepared.steps(batch), progress)
+                made |= zip(batch.rows, texts, strict=True)
+            return [made[row] for row in rows]
+        except ModelFault as fault:
+            if strict or not set(fault.rows) - failed.keys():
+                raise
+            failed |= dict.fromkeys(fault.rows, fault)
+
+
+def generations(prepared: Prepared, rows: Sequence[int]) -> list[Generation]:
+    """Decode these of the prepared requests, in this order.
+
+    Raises:
+        DgmarkError: one of them was refused, or the model fails at it.
+    """
+    return without_errors(generations_or_errors(prepared, rows, strict=True))
+
+
+def generations_or_errors(
+    prepared: Prepared, rows: Sequence[int], progress: Progress | None = None, *, strict: bool = False
+) -> list[Generation | DgmarkError]:
+    """Decode these of the prepared requests, as `responses_of` does."""
+    responses = zip(rows, responses_of(prepared, rows, progress, strict=strict), strict=True)
+    return [one if isinstance(one, DgmarkError) else generation_of(prepared, row, one) for row, one in responses]
+
+
+def generation_of(prepared: Prepared, row: int, response: Response) -> Generation:
+    """The result of one prepared request, checked if its requests are."""
+    request = prepared.requests[row]
+    text = prepared.model.tokenizer.decode(response.token_ids)
+    return Generation(
+        prompt=request.prompt,
+        text=text,
+        token_ids=response.token_ids,
+        ended=response.ended,
+        chat=prepared.chat,
+        rule=None if request.key is None else request.key.spec.rule,
+        choices=response.trace.choices(len(response.token_ids)),
+        check=None if prepared.checker is None else prepared.checker(request.key, text),
+        **written_fields(prepared.model, request, prepared.config.to_dict(), response.trace),
+    )

@@ -1,0 +1,228 @@
+"""One row to decode: its prompt, its seed and its key; and the requests of a call that writes several rows."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Required
+
+import numpy as np
+
+from dgmark.arguments.checks import flag, is_of, several, shown
+from dgmark.arguments.contents import TextOrIds, as_text, contents_or_errors, id_of_row
+from dgmark.decode.config import DecodeConfig, DecodeSettings, Settings, settings_of
+from dgmark.decode.steps.canvas import Progress
+from dgmark.decode.steps.draws import check_seed
+from dgmark.decode.texts.own_check import TextChecker
+from dgmark.errors import DgmarkError, InputError, SettingsError
+from dgmark.models.denoiser import Denoiser, check_model
+from dgmark.watermark.key import WatermarkKey, check_has_key, check_key, subkey_of
+
+Prompt = str | list[int]
+# what `generate` takes: a text, or several texts and lists of token ids
+Prompts = str | Iterable[TextOrIds]
+# the key of all rows, or of each; None for no mark
+KeyOfEach = WatermarkKey | None | Sequence[WatermarkKey | None]
+
+
+class RowArguments(DecodeSettings, total=False):
+    """The keyword arguments of all functions that write texts, for type checkers; `generate` describes them."""
+
+    key: Required[KeyOfEach]
+    subkey: int | Sequence[int | None] | None
+    seed: int | Sequence[int]
+    ids: Iterable[str | int] | None
+    check: bool
+    progress: Progress | None
+    config: DecodeConfig | None
+
+
+def seed_of(seed: Any, row_id: str) -> int:
+    """The seed of a row, from its id: 63 bits of SHA-256 over (version, seed, id).
+
+    The same id and seed give the same number for ever, whatever the order of the rows and the others of their batch.
+
+    Raises:
+        SettingsError: the seed is not a whole number of 64 bits.
+    """
+    check_seed(seed)
+    message = f"dgmark/row-seed/v1\0{seed}\0{row_id}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.sha256(message).digest()[:8], "little") >> 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """One row to decode.
+
+    Attributes:
+        prompt: a text, or token ids; for an infilling, the encoded text with its holes; or the error of the row.
+        seed: seed of this row: its text depends on no other row.
+        key: the key to mark with; None for no mark. In place of a key with sub-keys it is one of them: the given one,
+            or one that the operating system draws for this row, whatever its seed and prompt.
+    """
+
+    prompt: Any
+    seed: int
+    key: WatermarkKey | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", check_seed(self.seed))
+        object.__setattr__(self, "key", key_of_text(self.key))
+
+    @property
+    def subkey(self) -> int | None:
+        """The number of the sub-key; None without one."""
+        return None if self.key is None else self.key.number
+
+
+def key_of_text(key: WatermarkKey | None, subkey: int | None = None) -> WatermarkKey | None:
+    """The key that marks one text, see `WatermarkKey.for_text`; None for text without a mark.
+
+    Raises:
+        SettingsError: there is no such sub-key, or this is not a key.
+    """
+    check_key(key, or_none=True)
+    if key is not None:
+        return key.for_text(subkey)
+    if subkey is not None:
+        raise SettingsError("a text without a mark has no sub-key: give a key, or leave the sub-key out")
+    return None
+
+
+def prompts_or_errors(prompts: Any) -> list[Prompt | DgmarkError]:
+    """One text, or several texts and lists of token ids, as prompts; in the place of what is neither, its error.
+
+    Raises:
+        SettingsError: they are not several prompts.
+    """
+    text = as_text(prompts)
+    contents = contents_or_errors(prompts) if text is None else [text]
+    return [one.tolist() if isinstance(one, np.ndarray) else one for one in contents]
+
+
+def requests_of(
+    prompts: Sequence[Any],
+    key: KeyOfEach,
+    seed: int | Sequence[int],
+    subkey: int | Sequence[int | None] | None = None,
+    ids: Iterable[str | int] | None = None,
+) -> list[Request]:
+    """Make a request for each prompt.
+
+    Args:
+        prompts: the prompts; an error in the place of one is that of the row.
+        key: the key of all rows, or a list with that of each; None for no mark.
+        seed: row i has seed + i, or the one of a list; with ids, the seed that they are hashed with.
+        subkey: the sub-key of all rows, or a list with that of each; None for one that the operating system draws for
+            the row or, with ids, for the one that belongs to its id.
+        ids: the rows' ids, from which their seeds (`seed_of`) and sub-keys (`subkey_of`) follow.
+
+    Raises:
+        SettingsError: a seed is not a whole number of 64 bits, there is no such sub-key or key, or a list is of another
+            length than the prompts.
+        InputError: two rows have the same id.
+    """
+    number = len(prompts)
+    keys, subkeys = _of_rows(key, number, "key"), _of_rows(subkey, number, "subkey")
+    if ids is None:
+        first = check_seed(0 if _is_list(seed) else seed)
+        seeds = _of_rows(seed, number, "seed") if _is_list(seed) else [first + row for row in range(number)]
+    else:
+        names = row_ids(ids, number)
+        seeds = [seed_of(seed, name) for name in names]
+        subkeys = list(map(_subkey_of_id, keys, subkeys, names))
+    rows = zip(prompts, seeds, keys, subkeys, strict=True)
+    return [Request(prompt, row_seed, key_of_text(*marked)) for prompt, row_seed, *marked in rows]
+
+
+def row_ids(ids: Iterable[str | int], number: int) -> list[str]:
+    """The ids of rows as texts; whole numbers are spelled in digits.
+
+    Raises:
+        SettingsError: one is neither a text nor a whole number, or they are not as many as the rows.
+        InputError: two are equal.
+    """
+    names = []
+    for place, one in enumerate(_of_rows(several(ids, "ids"), number, "ids")):
+        name = id_of_row(one)
+        if name is None:
+            raise SettingsError(f"id {place} (counted from 0) is {shown(one)}: give each row a text or a whole number")
+        names.append(name)
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InputError(f"{count} rows have the id {shown(name)}: give each row its own id")
+    return names
+
+
+def _subkey_of_id(key: WatermarkKey | None, subkey: int | None, row_id: str) -> int | None:
+    """The given sub-key of a row, or the one that belongs to its id."""
+    check_key(key, or_none=True)
+    if subkey is not None or key is None or key.num_subkeys == 1:
+        return subkey
+    return subkey_of(key, row_id)
+
+
+def _is_list(value: object) -> bool:
+    return is_of(value, list, tuple)
+
+
+def _of_rows(value: Any, number: int, name: str) -> list[Any]:
+    """One value for each row: those of a list, or the same for all.
+
+    Raises:
+        SettingsError: a list has more or fewer items than there are rows.
+    """
+    if not _is_list(value):
+        return [value] * number
+    if len(value) != number:
+        raise SettingsError(f"{name} is a list of {len(value)} for {number} rows: give one for each row")
+    return [*value]
+
+
+@dataclass(frozen=True)
+class AskedRows:
+    """The keyword arguments of a function that writes texts (`RowArguments`), taken apart.
+
+    Attributes:
+        key: the key of all rows, or of each.
+        requests: makes the requests of prompts, see `requests_of`.
+        settings: the decoding settings that were given.
+        checker: checks each text that is written; None to check none.
+        progress: called after each step with the number of tokens it committed.
+    """
+
+    key: Any
+    requests: Callable[[Sequence[Any]], list[Request]]
+    settings: Settings
+    checker: TextChecker | None
+    progress: Progress | None
+
+    @classmethod
+    def of(
+        cls,
+        model: Denoiser,
+        *,
+        key: Any,
+        subkey: Any = None,
+        seed: Any = 0,
+        ids: Any = None,
+        check: Any = False,
+        progress: Any = None,
+        config: Any = None,
+        **settings: Any,
+    ) -> "AskedRows":
+        """Take the arguments of a call apart.
+
+        Raises:
+            SettingsError: the model is none, there is no key to check with, check is neither true nor false, a config
+                comes beside settings, or progress is not callable.
+        """
+        if progress is not None and not callable(progress):
+            raise SettingsError(f"progress is a function of a number of tokens, not a {type(progress).__name__}")
+        settings = settings_of(config, settings)
+        check_model(model)
+        if checked := flag("check", check):
+            check_has_key(key)
+        requests = partial(requests_of, key=key, seed=seed, subkey=subkey, ids=ids)
+        return cls(key, requests, settings, TextChecker(model.tokenizer) if checked else None, progress)

@@ -1,0 +1,306 @@
+"""Disguises, which change a text's tokens but not what a reader sees: undone on request, and named where they matter.
+
+Each step is a function in a dict. Knows nothing of tokens and keys. Ours.
+"""
+
+import re
+import sys
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Literal
+
+from dgmark.arguments.checks import several, shown
+from dgmark.detection.reading.disguises.terminal import count_terminal_codes, without_terminal_codes
+from dgmark.errors import SettingsError, needed_extra
+
+# characters that show nothing (Unicode's Default_Ignorable_Code_Point), the marks of annotations and of objects, and
+# controls but for those of terminals; joiners are kept beside letters that need them
+_IGNORABLE = (
+    "\x00-\x06\x10-\x1a\x7f\u00ad\u034f\u17b4\u17b5\u180b-\u180f\u200b\u202a-\u202e\u2060-\u206f\ufeff\ufff0-\ufffc"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+# fillers of Hangul and separators of data: spaces in a text that has hardly any others, and nothing in other texts
+_BLANK = "\u115f\u1160\u3164\uffa0\x1c-\x1f"
+_BLANKS, _BREAKS = re.compile(f"[{_BLANK}]"), re.compile("[ \t\n\u00a0\u2000-\u200a\u3000]+")
+_LONGEST_WORDS = 20  # mean characters of what stands between spaces
+_DIRECTIONS = "\u061c\u200e\u200f"
+_INVISIBLE = re.compile(f"[{_IGNORABLE}{_DIRECTIONS}]|[\ufe00-\ufe0f]+")
+# from an order of characters that is imposed on them to its end
+_OVERRIDDEN = re.compile("\u202e([^\u202a-\u202e\n]*)\u202c?")
+_VARIATION_SELECTORS = frozenset(map(chr, range(0xFE00, 0xFE10)))
+_JOINER = re.compile("(?<=[\\x00-\\x7f])[\u200c\u200d]|[\u200c\u200d](?=[\\x00-\\x7f])")
+# marks that strike letters, and spaces between them, through, underline or enclose them
+_OVERLAYS = re.compile("(?<=[A-Za-z\\s])[\u0332-\u0338\u20d0-\u20ff]+")
+_MARKED = re.compile("([A-Za-z])([\u0300-\u036f\u20d0-\u20ff]+)")
+# a mark on so many different ASCII letters, and on such a share of all, decorates a text; no language writes so
+_FEWEST_DECORATED, _LEAST_SHARE_DECORATED = 8, 1 / 2
+# letters of phonetics whose shapes are those of Latin letters in some typefaces
+_PHONETIC = {0x0251: "a", 0x0261: "g"}
+_QUOTES = str.maketrans(dict.fromkeys("“”„‟«»＂", '"') | dict.fromkeys("‘’‚‛‹›＇", "'"))
+_ODD_SPACE = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000\x0b\x0c"
+_SPACES = re.compile(f"[{_ODD_SPACE}\t ]+")
+# where Unicode has letters for other shapes of letters: raised and lowered, letterlike and mathematical, circled,
+# squared and in brackets, small capitals, ligatures, and the full width
+_SHAPES = (
+    range(0x0250, 0x0300), range(0x1D00, 0x1DC0), range(0x2070, 0x2160), range(0x249C, 0x24EA), range(0x2C60, 0x2C80),
+    range(0xA720, 0xA800), range(0xFB00, 0xFB07), range(0xFF10, 0xFF5B), range(0x1D400, 0x1D800),
+    range(0x1F110, 0x1F18A),
+)  # fmt: skip
+_SHAPE_TAGS = ("<font>", "<wide>", "<circle>", "<square>", "<super>", "<sub>", "<compat>")
+_SIGNS = frozenset(
+    "\u2100\u2101\u2105\u2106\u2116\u2120\u2121\u2122\u213b\u2126\u212a\u212b"
+)  # no letters: c/o, No, TM
+_SMALL_CAPITAL = re.compile("LATIN LETTER SMALL CAPITAL ([A-Z])")
+# Roman numbers in words of other letters; by themselves they are numbers
+_ROMAN = re.compile(
+    "(?<![A-Za-z])[A-Za-z]++[\u2160-\u217f][A-Za-z\u2160-\u217f]*+|[\u2160-\u217f]++[A-Za-z][A-Za-z\u2160-\u217f]*+"
+)
+_FULL_WIDTH = re.compile("[\uff01-\uff5e]+")
+_LINE_ENDS = re.compile("\r\n?|[\u0085\u2028\u2029]")
+_WORD, _ASCII_LETTER = re.compile(r"\w+"), re.compile("[A-Za-z]")
+
+
+def nfc(text: str) -> str:
+    """Unicode's composed form. A run of 64 or more combining marks, which no text has, is left as it is."""
+    return _in_form("NFC", text)
+
+
+def _in_form(form: Literal["NFC", "NFD"], text: str) -> str:
+    if text.isascii():
+        return text
+    pieces = _stacked_marks().split(text)
+    return "".join(piece if index % 2 else unicodedata.normalize(form, piece) for index, piece in enumerate(pieces))
+
+
+@cache
+def _stacked_marks() -> re.Pattern[str]:
+    """Runs of combining marks so long that putting them in order, which takes the square of their number, shows."""
+    marks = "".join(mark for mark in map(chr, range(sys.maxunicode + 1)) if unicodedata.combining(mark))
+    return re.compile(f"([{re.escape(marks)}]{{64,}})")
+
+
+def remove_invisible(text: str) -> str:
+    """Leave out characters that show nothing; what they show from behind is put in its order."""
+    text = _OVERRIDDEN.sub(lambda run: run[1][::-1], text)
+    if not _is_spaced_by_blanks(text):
+        text = _BLANKS.sub("", text)
+    return _JOINER.sub("", _INVISIBLE.sub(_unless_presentation, text))
+
+
+def _is_spaced_by_blanks(text: str) -> bool:
+    """Whether fillers and separators stand between the words of a text, as hardly any spaces do."""
+    blanks = _BLANKS.subn("", text)[1]
+    return blanks > 0 and len(text) - blanks > _LONGEST_WORDS * len(_BREAKS.split(text))
+
+
+def _unless_presentation(run: re.Match[str]) -> str:
+    """Nothing; but variation selectors that no letter stands beside stay: an emoji keeps its presentation."""
+    if run[0][0] not in _VARIATION_SELECTORS:
+        return ""
+    before, behind = run.string[run.start() - 1 : run.start()], run.string[run.end() : run.end() + 1]
+    return "" if _WORD.match(before) or _WORD.match(behind) else run[0]
+
+
+def fold_shapes(text: str) -> str:
+    """Replace letters of other shapes, such as mathematical and fullwidth ones, by the letters that they stand for.
+
+    This is Unicode's compatibility form (NFKC) of letters alone, and small capitals: raised digits and fractions stay.
+    Fullwidth signs are replaced beside fullwidth letters. Marks that strike ASCII letters through, underline or enclose
+    them are left out, as are those that decorate the letters of the whole text.
+    """
+    if text.isascii():
+        return text
+    if marks := _decorations(text):
+        text = nfc(_in_form("NFD", text).translate(dict.fromkeys(map(ord, marks))))
+    text = _FULL_WIDTH.sub(_narrowed, text).translate(_shapes())
+    return _OVERLAYS.sub("", _ROMAN.sub(lambda numeral: unicodedata.normalize("NFKC", numeral[0]), text))
+
+
+def _decorations(text: str) -> set[str]:
+    """The marks that at least half of the ASCII letters of a text carry, and many different ones."""
+    decomposed = _in_form("NFD", text)
+    carried = defaultdict[str, Counter[str]](Counter)
+    for letter, marks in _MARKED.findall(decomposed):
+        for mark in set(marks):
+            carried[mark][letter] += 1
+    least = _LEAST_SHARE_DECORATED * sum(1 for _ in _ASCII_LETTER.finditer(decomposed))
+    return {mark for mark, letters in carried.items() if len(letters) >= _FEWEST_DECORATED and letters.total() >= least}
+
+
+def _narrowed(run: re.Match[str]) -> str:
+    return unicodedata.normalize("NFKC", run[0]) if any(map(str.isalpha, run[0])) else run[0]
+
+
+@cache
+def _shapes() -> dict[int, str]:
+    """The letters that are shapes of others."""
+    letters = {}
+    for letter in (chr(code) for codes in _SHAPES for code in codes):
+        meant = unicodedata.normalize("NFKC", letter).strip("()")
+        tag = unicodedata.decomposition(letter).partition(" ")[0]
+        small = _SMALL_CAPITAL.fullmatch(unicodedata.name(letter, ""))
+        if small:
+            letters[ord(letter)] = small[1].lower()
+        elif tag in _SHAPE_TAGS and meant.isalnum() and letter not in _SIGNS:
+            number = meant.isdigit() and tag not in ("<font>", "<wide>", "<square>")  # a raised or circled digit
+            letters |= {} if number else {ord(letter): meant}
+    return letters
+
+
+def fold_homoglyphs(text: str) -> str:
+    """Replace look-alike letters by ASCII letters in words that also hold ASCII letters; other words stay unchanged.
+
+    A word of look-alikes alone is taken for what the words around it are.
+
+    Raises:
+        MissingExtra: the package `confusable-homoglyphs` is not installed.
+    """
+    with needed_extra("normalise", "finding look-alike letters", "confusable-homoglyphs"):
+        from confusable_homoglyphs import confusables
+    if text.isascii():
+        return text
+
+    def folded(word: str) -> str:
+        word = word.translate(_PHONETIC)
+        for found in confusables.is_confusable(word, greedy=True, preferred_aliases=["latin"]) or ():
+            letter = found["character"]
+            alike = next((glyph["c"] for glyph in found["homoglyphs"] if glyph["c"].isascii()), None)
+            if alike and not letter.isascii():
+                # Unicode's table has a capital I as a look-alike of l
+                word = word.replace(letter, "I" if alike == "l" and letter.isupper() else alike)
+        return word
+
+    pieces = re.split(f"({_WORD.pattern})", text)
+    words = pieces[1::2]
+    alike = [word if word.isascii() else folded(word) for word in words]
+    latin = [
+        True if _ASCII_LETTER.search(word) else None if other.isascii() else False
+        for word, other in zip(words, alike, strict=True)
+    ]
+    around = zip(_last_known(latin), reversed(_last_known(latin[::-1])), strict=True)
+    fold = [one or (one is None and {True} == {*both} - {None}) for one, both in zip(latin, around, strict=True)]
+    pieces[1::2] = [other if yes else word for word, other, yes in zip(words, alike, fold, strict=True)]
+    return "".join(pieces)
+
+
+def _last_known(values: list[bool | None]) -> list[bool | None]:
+    """Each value, or the last one before it if it is None."""
+    known: list[bool | None] = [None]
+    for value in values:
+        known.append(known[-1] if value is None else value)
+    return known[1:]
+
+
+def fold_quotes(text: str) -> str:
+    """Replace quotation marks and apostrophes by straight ones."""
+    return text.translate(_QUOTES)
+
+
+def fold_whitespace(text: str) -> str:
+    """Replace each run of spaces of any kind by one plain space, and each line end by a plain one."""
+    if _is_spaced_by_blanks(text):
+        text = _BLANKS.sub(" ", text)
+    return _SPACES.sub(" ", _LINE_ENDS.sub("\n", text))
+
+
+STEPS: dict[str, Callable[[str], str]] = {
+    "ansi": without_terminal_codes,
+    "nfc": nfc,
+    "invisible": remove_invisible,
+    "compatibility": fold_shapes,
+    "homoglyphs": fold_homoglyphs,
+    "quotes": fold_quotes,
+    "whitespace": fold_whitespace,
+}
+
+
+def normalise(text: str, steps: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Apply steps, which `checked_steps` gives, in their fixed order.
+
+    Returns:
+        The normalised text, and the names of the steps that changed it.
+    """
+    changed = []
+    for name, step in STEPS.items():
+        if name in steps and (after := step(text)) != text:
+            text = after
+            changed.append(name)
+    return text, tuple(changed)
+
+
+def checked_steps(steps: Sequence[str]) -> tuple[str, ...]:
+    """The steps that are named, once checked; "all" stands for every step.
+
+    Raises:
+        SettingsError: no step has one of these names.
+        MissingExtra: a package that a step needs is not installed.
+    """
+    names = list(several(steps, "normalisation steps"))
+    for name in names:
+        if not isinstance(name, str) or name not in ("all", *STEPS):
+            raise SettingsError(f"normalisation {shown(name)} is not one of: all, {', '.join(STEPS)}")
+    wanted = tuple(STEPS) if "all" in names else tuple(map(str, names))
+    for name in wanted:
+        STEPS[name]("")
+    return wanted
+
+
+# --- disguises that matter
+
+# what the steps undo, where an ordinary text seldom has it; quotation marks have ordinary forms
+_WORDS = re.compile(r"[^\W\d_]+")
+_OTHER_SCRIPTS = re.compile("[\u0251\u0261\u0370-\u03ff\u0400-\u058f\u13a0-\u13ff\u1f00-\u1fff]")
+_COMBINING = re.compile("[\u0300-\u036f]+")
+_UNSEEN = re.compile(
+    f"[{_IGNORABLE}]+|(?<=\\w)[\ufe00-\ufe0f]|[\ufe00-\ufe0f](?=\\w)|(?<=[A-Za-z])[{_DIRECTIONS}](?=[A-Za-z ])"
+)
+_SHAPED = re.compile("[" + "".join(f"{chr(codes.start)}-{chr(codes.stop - 1)}" for codes in _SHAPES) + "]+")
+_ODD_SPACES = re.compile(f"[{_ODD_SPACE} ]{{2,}}|[{_ODD_SPACE}\u0085\u2028\u2029]")
+# characters of ordinary texts, in which no step finds anything; two spaces in a row are looked at
+_PLAIN = re.compile("[\n -~\u00a1-\u00ac\u00ae-\u024f\u2010-\u2015\u2018-\u201f\u2026\u20ac]*")
+_BEFORE_SPACE, _BEHIND_SPACE = re.compile("[a-zA-Z\u00c0-\u052f,;]"), re.compile("[a-zA-Z\u00c0-\u052f]")
+_LEAST_DISGUISED = 1 / 20  # for each word, so many of them
+_WORD_LENGTH = 8  # characters of a word, in scripts without spaces
+
+
+def disguises_in(text: str) -> tuple[str, ...]:
+    """The steps that would undo something in this text that can cost it a mark: one in twenty words is concerned."""
+    if _PLAIN.fullmatch(text) and "  " not in text:
+        return ()
+    least = max(1.0, _LEAST_DISGUISED * max(len(text.split()), len(text) / _WORD_LENGTH))
+    found = {"ansi": count_terminal_codes(text)}
+    spaces = _count_within_lines(_ODD_SPACES, text)
+    if _is_spaced_by_blanks(text):
+        found |= {"whitespace": spaces + _count_within_lines(_BLANKS, text), "invisible": _count(_UNSEEN, text)}
+    else:
+        found |= {"whitespace": spaces, "invisible": _count(_UNSEEN, text) + _count(_BLANKS, text)}
+    if not text.isascii():
+        marks = _decorations(text)
+        found["nfc"] = 0 if marks or unicodedata.is_normalized("NFC", text) else _count(_COMBINING, text)
+        overridden = sum(len(run[1].split()) for run in _OVERRIDDEN.finditer(text))
+        found["invisible"] += _count(_JOINER, text) + overridden
+        shaped = sum(not _shapes().keys().isdisjoint(map(ord, run[0])) for run in _SHAPED.finditer(text))
+        decorated = len(text.split()) if marks else 0
+        found["compatibility"] = shaped + decorated + _count(_OVERLAYS, text) + _count(_ROMAN, text)
+        found["homoglyphs"] = _mixed_words(text) if _OTHER_SCRIPTS.search(text) else 0
+    return tuple(step for step in STEPS if found.get(step, 0) >= least)
+
+
+def _count(pattern: re.Pattern[str], text: str) -> int:
+    return sum(1 for _ in pattern.finditer(text))
+
+
+def _count_within_lines(pattern: re.Pattern[str], text: str) -> int:
+    return sum(1 for space in pattern.finditer(text) if _within_line(text, *space.span()))
+
+
+def _within_line(text: str, start: int, end: int) -> bool:
+    """Whether words stand on both sides: spaces beside signs are ordinary in French, and at line starts in programs."""
+    return start > 0 and bool(_BEFORE_SPACE.match(text, start - 1) and _BEHIND_SPACE.match(text, end))
+
+
+def _mixed_words(text: str) -> int:
+    """The number of words that hold ASCII letters and letters of scripts that look like them."""
+    return sum(1 for word in _WORDS.findall(text) if _OTHER_SCRIPTS.search(word) and _ASCII_LETTER.search(word))

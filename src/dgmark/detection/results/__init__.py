@@ -1,0 +1,1 @@
+"""What a test found: findings, verdicts and the sentences that say them."""

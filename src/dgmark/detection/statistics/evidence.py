@@ -1,0 +1,180 @@
+"""What the matching pairs of a text say: counted, each as much as another, or weighted by the choice they had.
+
+Over random keys the bits of distinct pairs are independent fair coins, for any text, so that each count has an exact
+binomial tail, and each weight of matching pairs an exact tail as well. Both give the parts of a text that may pass,
+each with its p-value. Ours.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from dgmark.detection.reading.pair_weights import Surprisal, digest_of, weights_of
+from dgmark.detection.results.finding import TestKind, TokenSpan, WeightFigures
+from dgmark.detection.statistics.p_values import MIN_P, adjusted_p, log_bounds, log_tail, p_value_of, z_score
+from dgmark.detection.statistics.pairs import DistinctPairs
+from dgmark.detection.statistics.weighted_coins import WeightedCoins, close_log_tails, effective_number
+from dgmark.watermark.bigram import PairHashes, sums_by_subkey
+
+Matches = Bool[np.ndarray, " pairs"]
+
+# A weighted tail is computed for parts whose estimate is as good as the best one, or the level, but for so many nats
+# and this share; the estimates are off by less. Of more than so many parts the best by estimate.
+_SLACK_NATS, _SLACK_SHARE = 1.0, 0.08
+_MOST_TAILS = 32
+
+
+class Evidence:
+    """What the matching pairs of a text say, all of which count alike.
+
+    Args:
+        pairs: the distinct pairs of the text.
+
+    Attributes:
+        pairs: these.
+        values: how much each of them counts, as a whole number.
+    """
+
+    kind: TestKind = "count"
+
+    def __init__(self, pairs: DistinctPairs) -> None:
+        self.pairs, self.values = pairs, np.ones(len(pairs), dtype=np.int64)
+
+    def candidates(self, matches: Matches, level: float | None = None) -> Iterator[TokenSpan]:
+        """The parts with a p-value of at most `level`; with None those that may have the smallest."""
+        parts = self.pairs.parts
+        matching = parts.counts(matches[self.pairs.number])
+        lower, upper = (bound - np.log(parts.share) for bound in log_bounds(matching, parts.pairs))
+        wanted = upper.min() if level is None else math.log(max(level, MIN_P))
+        chosen = (lower <= wanted) & (2 * matching > parts.pairs)
+        chosen[0] = True
+        columns = (parts.first, parts.last, matching, parts.pairs, parts.share)
+        for first, last, matched, pairs, share in zip(*(column[chosen].tolist() for column in columns), strict=True):
+            span = _span(first, last, log_tail(matched, pairs), share)
+            if level is None or span.p_value <= level:
+                yield span
+
+    def z_score(self, matches: Matches) -> float:
+        """The value of the matching pairs, standardised under fair coins; 0 for none."""
+        return z_score(int(matches.sum()), len(self.pairs), 2)
+
+    def equal_pairs(self) -> tuple[int, int]:
+        """How many pairs of one value say as much as those of the text, and as if none of them were repeated."""
+        return len(self.pairs), len(self.pairs.number)
+
+    def sums_by_subkey(
+        self, hashes: PairHashes, subkeys: int, which: Int[np.ndarray, " some"], sizes: Any = None
+    ) -> Int[np.ndarray, "parts subkeys"]:
+        """The value of the matching pairs under each sub-key; see `dgmark.watermark.bigram.sums_by_subkey`."""
+        weights = None if self.kind == "count" else self.values[which]  # without weights, it adds up bits
+        return sums_by_subkey(hashes, subkeys, which, sizes, weights)
+
+    def log_ratios(
+        self, heads: Int[np.ndarray, " subkeys"], inside: Int[np.ndarray, " some"], strengths: Sequence[float]
+    ) -> list[Float[np.ndarray, " subkeys"]]:
+        """The log likelihood ratios of a mark of each strength to none: of coins with chances (1 + strength) / 2.
+
+        Args:
+            heads: the value of the matching pairs, under each sub-key.
+            inside: which of the distinct pairs are looked at.
+            strengths: the strengths.
+        """
+        return [heads * math.log1p(s) + (len(inside) - heads) * math.log1p(-s) for s in strengths]
+
+    def figures(self, matches: Matches) -> WeightFigures | None:  # noqa: ARG002
+        """What a language model's weights say; None without one."""
+        return None
+
+
+class WeightedEvidence(Evidence):
+    """Each pair counts by how much choice its tokens had, as a language model sees the text.
+
+    Args:
+        pairs: the distinct pairs.
+        surprisal: the surprisal of each token.
+    """
+
+    kind: TestKind = "weighted"
+
+    def __init__(self, pairs: DistinctPairs, surprisal: Surprisal) -> None:
+        self.pairs, self._surprisal = pairs, surprisal
+        self.values = weights_of(surprisal.nats, pairs.left[pairs.first], pairs.right[pairs.first])
+
+    def candidates(self, matches: Matches, level: float | None = None) -> Iterator[TokenSpan]:
+        """The parts that pass; of those that overlap and reach the level, only the best by estimate."""
+        parts, pairs, (total, squares, fourths) = self.pairs.parts, self.pairs, self._powers
+        heads = parts.sums((self.values * matches)[pairs.number])
+        estimates = close_log_tails(heads, total, squares, fourths) - np.log(parts.share)
+        wanted = float(estimates.min()) if level is None else math.log(max(level, MIN_P))
+        order = np.argsort(np.round(estimates, 9), kind="stable")
+        order = order[estimates[order] <= wanted + _SLACK_NATS + _SLACK_SHARE * abs(wanted)]
+        if level is None:
+            order = np.union1d(order[:_MOST_TAILS], [0])
+        elif pairs.any_gap:
+            gaps = [pairs.has_gap(int(parts.first[part]), int(parts.last[part])) for part in order]
+            order = order[np.argsort(gaps, kind="stable")]
+        free = np.ones(len(pairs.tokens.ids), dtype=bool)
+        for part in order.tolist():
+            first, last = int(parts.first[part]), int(parts.last[part])
+            if not free[first:last].all():
+                continue
+            coins = self._whole if part == 0 else WeightedCoins(self.values[pairs.within(first, last)])
+            span = _span(first, last, coins.log_tail(int(heads[part])), float(parts.share[part]))
+            if level is None:
+                yield span
+            elif span.p_value <= level:
+                free[first:last] = False
+                yield span
+
+    @cached_property
+    def _powers(self) -> tuple[Int[np.ndarray, " parts"], ...]:
+        """The sums of the weights of the pairs of each part, of their squares, and of their fourth powers."""
+        return tuple(self.pairs.parts.sums((self.values**power)[self.pairs.number]) for power in (1, 2, 4))
+
+    @cached_property
+    def _whole(self) -> WeightedCoins:
+        return WeightedCoins(self.values)
+
+    def z_score(self, matches: Matches) -> float:
+        """The weight of the matching pairs, standardised under fair coins; 0 for no weight."""
+        squares = int(self.values @ self.values)
+        excess = 2 * int(self.values[matches].sum()) - int(self.values.sum())
+        return excess / math.sqrt(squares) if squares else 0.0
+
+    def equal_pairs(self) -> tuple[int, int]:
+        """The effective numbers of the weights."""
+        return int(effective_number(self.values)), int(effective_number(self.values[self.pairs.number]))
+
+    def log_ratios(
+        self, heads: Int[np.ndarray, " subkeys"], inside: Int[np.ndarray, " some"], strengths: Sequence[float]
+    ) -> list[Float[np.ndarray, " subkeys"]]:
+        """Those of coins of which the odds of heads grow with their weight."""
+        weights = self.values[inside]
+        mean = max(float(weights.mean()), 1e-9) if len(weights) else 1.0
+        odds = [2 * math.atanh(s) / mean for s in strengths]
+        return [heads * one - float((np.logaddexp(0, one * weights) - math.log(2)).sum()) for one in odds]
+
+    def figures(self, matches: Matches) -> WeightFigures:
+        """The weights of all pairs and of those that match, and the model that they are from."""
+        return WeightFigures(
+            self._surprisal.model,
+            self._surprisal.fingerprint,
+            digest_of(self.pairs.words, self.values),
+            int(self.values.sum()),
+            int(self.values[matches].sum()),
+            effective_number(self.values),
+        )
+
+
+def evidence_of(pairs: DistinctPairs) -> Evidence:
+    """The evidence of a text: weighted if a language model has read its tokens, else counted."""
+    surprisal = pairs.tokens.surprisal
+    return Evidence(pairs) if surprisal is None else WeightedEvidence(pairs, surprisal)
+
+
+def _span(first: int, last: int, log: float, share: float) -> TokenSpan:
+    return TokenSpan(first, last, adjusted_p(p_value_of(log), share), log - math.log(share))
