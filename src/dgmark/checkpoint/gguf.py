@@ -58,10 +58,7 @@ def option_named(name: str) -> str:
 
 
 def check_options(name_or_path: object, options: Mapping[str, object]) -> None:
-    """Refuse the options of `load_model` that are for models of the other kind: GGUF files, or all others.
-
-    An option that is None is not set.
-    """
+    """Refuse options of `load_model` that are not None, and not for GGUF files, or only for them and this is none."""
     gguf = is_gguf(name_or_path)
     of_what = "of a GGUF file" if gguf else "of a model that is not a GGUF file"
     for name, value in options.items():

@@ -66,8 +66,8 @@ class Keyring(Scorer):
             spec = detector.key.spec
             of_models.setdefault((spec.tokenizer_fingerprint, spec.table_size), []).append(detector)
         self._of_models = [_KeysOfModel(Reader(some[0].key, tokenizer, model), some) for some in of_models.values()]
-        for model_keys in self._of_models:
-            model_keys.reader.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
+        for of_model in self._of_models:  # loaded here: a wrong tokenizer is an error of the keys, not of a text
+            of_model.reader.tokenizer  # noqa: B018
         self.reader = self._of_models[0].reader
 
     @property

@@ -67,11 +67,8 @@ class RowKeys:
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text and the name of its key."""
         settings = [detector.settings for detector in self._detectors.values()]
-        return {
-            **settings[0],
-            "keys": sorted(key for setting in settings for key in setting["keys"]),
-            "key_of_row": True,
-        }
+        keys = sorted(key for setting in settings for key in setting["keys"])
+        return {**settings[0], "keys": keys, "key_of_row": True}
 
     def tested(self, name: object, row: Mapping[str, Any]) -> bool:
         """Whether a row of results is of the key of this name; one with an error is of any."""

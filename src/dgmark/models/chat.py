@@ -13,7 +13,7 @@ _MARKERS = re.compile(r"<\|[^|]+\|>|<\[[^\]]+\]>")
 
 
 def template_of(model: Denoiser) -> ChatTemplate:
-    """The chat template of a model; a SettingsError if it has none, or its tokenizer lacks the tokens of it."""
+    """The chat template of a model; none, or one whose tokens its tokenizer lacks, is a SettingsError."""
     family = getattr(model, "family", None)
     template = family.chat if isinstance(family, Family) else None
     if template is None:

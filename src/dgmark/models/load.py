@@ -66,7 +66,7 @@ class NetworkDenoiser(LoadedModel):
         return self.family.block_origin == "response"  # else the blocks of the mask count padding as text
 
     def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> Session:
-        """Open a session; a cache that the family does not have, or padding that it reads, is a SettingsError."""
+        """Open a session; a cache that the family lacks, or padding that it cannot ignore, is a SettingsError."""
         shift = self.family.shift
         if self.family.attention == "bidirectional":
             return BidirectionalSession(self.network, cache, shift=shift, padding=padding)

@@ -70,7 +70,7 @@ class LoadedModel(ABC):
 
     @abstractmethod
     def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> Session:
-        """Open a session, which runs the forwards of one decode; a SettingsError if it has no such cache or padding."""
+        """Open a session; a cache that the model lacks, or padding that it cannot ignore, is a SettingsError."""
 
 
 def stated_facts(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -> dict[str, Any]:
