@@ -194,7 +194,7 @@ def dtype_named(dtype: str | torch.dtype | None, device: torch.device) -> torch.
 
 
 def default_dtype(device: torch.device) -> torch.dtype:
-    """$DGMARK_DTYPE; else bf16 if the device has matrix units for it (a GPU from Ampere on, or a CPU with AMX), else fp32.
+    """$DGMARK_DTYPE; else bf16 if the device has matrix units for it (GPUs from Ampere on, CPUs with AMX), else fp32.
 
     Decided by capability and not by timing, so that one machine always gives the same text.
 
