@@ -161,7 +161,7 @@ class Reader:
 
     def _locate_many(self, contents: Iterable[Content]) -> list[LocatedTokens | DgmarkError]:
         """What `locate` finds of several; in the place of one that cannot be read, its error."""
-        located = each(self._located, contents)
+        located = each(lambda content: self._located(content), contents)
         if self.surprisal_model is None:
             return located
         return together(lambda some: together_or_each(self._with_surprisal, some), located)
