@@ -67,11 +67,7 @@ class NetworkDenoiser(LoadedModel):
         return self.family.block_origin == "response"  # else the blocks of the mask count padding as text
 
     def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> Session:
-        """Open a session, which runs the forwards of one decode.
-
-        Raises:
-            SettingsError: the family has no such cache, or cannot ignore padding.
-        """
+        """Open a session; a cache that the family lacks, or padding that it cannot ignore, is a SettingsError."""
         shift = self.family.shift
         if self.family.attention == "bidirectional":
             return BidirectionalSession(self.network, cache, shift=shift, padding=padding)
@@ -192,14 +188,13 @@ def find_with_weights(
 def dtype_named(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
     """The torch dtype of this name, or this torch dtype; by default the device's.
 
-    Raises:
-        SettingsError: no model runs in this number format.
+    One in which no model runs is a SettingsError.
     """
     return default_dtype(device) if dtype is None else _known_dtype(dtype, "dtype")
 
 
 def default_dtype(device: torch.device) -> torch.dtype:
-    """$DGMARK_DTYPE; else bf16 if the device has matrix units for it (a GPU from Ampere on, or a CPU with AMX), else fp32.
+    """$DGMARK_DTYPE; else bf16 if the device has matrix units for it (GPUs from Ampere on, CPUs with AMX), else fp32.
 
     Decided by capability and not by timing, so that one machine always gives the same text.
 
@@ -225,11 +220,7 @@ def _known_dtype(dtype: str | torch.dtype, where: str) -> torch.dtype:
 
 
 def device_named(name: str | None) -> torch.device:
-    """The torch device of this name; by default the GPU if there is one.
-
-    Raises:
-        SettingsError: the device cannot be used here.
-    """
+    """The torch device of this name, by default the GPU if there is one; a SettingsError if it cannot be used."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -132,7 +132,7 @@ def forward_windows(
             mask = mask & (key >= padding[:, None])[:, None, None]
     if several > 1:  # one after the other; rows with fewer windows compute some that are not used
         place = torch.arange(len(owner)) - (counts.cumsum(0) - counts)[row]
-        at = tuple(on_device(one, windows.device) for one in (row, place))
+        at = tuple(on_device(index, windows.device) for index in (row, place))
         windows = windows.new_zeros(len(rows), several, width).index_put(at, windows).view(len(rows), -1)
     hidden: Tensor = network.base_model(
         input_ids=windows,

@@ -33,8 +33,7 @@ def check_exact(cache: CacheMode) -> None:
 def mask_block(start: int, stop: int, block: int, offset: int = 0, origin: BlockOrigin = "canvas") -> tuple[int, int]:
     """The columns of the mask's block that the positions [start, stop) are in, where a block begins at `offset`.
 
-    Raises:
-        SettingsError: they are in more than one.
+    Positions in more than one block are a SettingsError.
     """
     high = ((start - offset) // block + 1) * block + offset
     if stop > high:
