@@ -28,6 +28,7 @@ from dgmark.models.sessions.bidirectional import BidirectionalSession
 from dgmark.models.sessions.causal import CausalSession
 from dgmark.models.weights import Placement, load_network
 
+DTYPE_VARIABLE = "DGMARK_DTYPE"
 # each number format by its short and its long name
 DTYPES = {
     "bf16": torch.bfloat16,
@@ -108,7 +109,8 @@ def load_model(
         device: a torch device; by default the GPU if there is one. "mlx": MLX computes the model, in the number format
             of its files, on Apple silicon's GPU or on a CPU; needs the extra mlx.
         dtype: "bfloat16", "float16", "float32", their short names ("bf16", "fp16", "fp32"), or a torch dtype; by
-            default bfloat16 if the device multiplies it natively, else float32.
+            default what the environment variable DGMARK_DTYPE names; where it is not set, bfloat16 if the device
+            multiplies it natively, else float32.
         revision: branch, tag or commit of a hub id.
         family: one of `dgmark.checkpoint.families.FAMILIES`, if config.json does not tell it.
         device_map: "auto" spreads a model over all devices; needs accelerate.
@@ -184,29 +186,37 @@ def find_with_weights(
 
 
 def dtype_named(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
-    """The torch dtype of this name, or this torch dtype; by default the faster one on the device.
+    """The torch dtype of this name, or this torch dtype; by default the device's.
 
     One in which no model runs is a SettingsError.
     """
-    if dtype is None:
-        return faster_dtype(device)
-    known = {str(each): each for each in DTYPES.values()} | DTYPES
-    if not isinstance(dtype, str | torch.dtype) or str(dtype) not in known:
-        named = repr(str(dtype)) if isinstance(dtype, torch.dtype) else shown(dtype)
-        raise SettingsError(f"dtype {named} is not one of: {', '.join(DTYPES)} (or a torch dtype)")
-    return known[str(dtype)]
+    return default_dtype(device) if dtype is None else _known_dtype(dtype, "dtype")
 
 
-def faster_dtype(device: torch.device) -> torch.dtype:
-    """bf16 if the device has matrix units for it (a GPU from Ampere on, or a CPU with AMX), else fp32.
+def default_dtype(device: torch.device) -> torch.dtype:
+    """$DGMARK_DTYPE; else bf16 if the device has matrix units for it (GPUs from Ampere on, CPUs with AMX), else fp32.
 
     Decided by capability and not by timing, so that one machine always gives the same text.
+
+    Raises:
+        SettingsError: the variable names no number format.
     """
+    stated = os.environ.get(DTYPE_VARIABLE)
+    if stated:
+        return _known_dtype(stated, f"the environment variable {DTYPE_VARIABLE}:")
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
         native = device.type == "cpu" and has_amx()
     return torch.bfloat16 if native else torch.float32
+
+
+def _known_dtype(dtype: str | torch.dtype, where: str) -> torch.dtype:
+    known = {str(each): each for each in DTYPES.values()} | DTYPES
+    if not isinstance(dtype, str | torch.dtype) or str(dtype) not in known:
+        named = repr(str(dtype)) if isinstance(dtype, torch.dtype) else shown(dtype)
+        raise SettingsError(f"{where} {named} is not one of: {', '.join(DTYPES)} (or a torch dtype)")
+    return known[str(dtype)]
 
 
 def device_named(name: str | None) -> torch.device:

@@ -4,6 +4,8 @@ The canvases of a lookahead share the cache: their windows are side by side in o
 This module knows neither blocks nor when a cache is exact; the sessions do.
 """
 
+import functools
+import inspect
 from typing import Any
 
 import torch
@@ -88,6 +90,17 @@ class WindowCache(Cache):
         return self.settled + query_length, 0
 
 
+def cache_argument(network: PreTrainedModel, cache: WindowCache) -> dict[str, WindowCache]:
+    """The cache under the name that the network's forward has for it."""
+    return {_cache_name(type(network.base_model)): cache}
+
+
+@functools.cache
+def _cache_name(kind: type[PreTrainedModel]) -> str:
+    """`cache` from transformers 5.24 on, `past_key_values` before."""
+    return "cache" if "cache" in inspect.signature(kind.forward).parameters else "past_key_values"
+
+
 def forward_windows(
     network: PreTrainedModel,
     cache: WindowCache,
@@ -125,8 +138,8 @@ def forward_windows(
         input_ids=windows,
         position_ids=positions,
         attention_mask=mask,
-        past_key_values=cache.over(rows),
         use_cache=True,
+        **cache_argument(network, cache.over(rows)),
     ).last_hidden_state.to(windows.device)
     return hidden if at is None else hidden.view(len(rows), several, width, -1)[at]
 
