@@ -166,7 +166,7 @@ class Reader:
             return located
         return together(lambda some: together_or_each(self._with_surprisal, some), located)
 
-    def _located(self, content: Content) -> LocatedTokens:
+    def _located(self, content: Any) -> LocatedTokens:
         ids, offsets = self.encode(content)
         scored = self.scored(ids)
         return LocatedTokens(content, scored, offsets[scored.positions])
