@@ -112,7 +112,12 @@ def compare_random(settings: dict[str, Any], count: int, seed: int = 0) -> None:
     cases = []
     for number in range(count):
         block = [choose.choice([6, 6, 6, *range(6)]) for _ in range(size)]
-        case = {"seed": f"{seed}/{number}", "spread": choose.choice([6.0, 12.0]), "vocab": 9, "block": block}
+        case: dict[str, Any] = {
+            "seed": f"{seed}/{number}",
+            "spread": choose.choice([6.0, 12.0]),
+            "vocab": 9,
+            "block": block,
+        }
         cases.append(case | {"prompt": prompt, "settings": ids | {"cap": 40} | settings})
     alone = [
         plain_edits.decode(case["block"], prompt, forward_of(case), Settings(**case["settings"])) for case in cases

@@ -15,7 +15,7 @@ import dgmark.decode.steps.proposals as proposals
 from dgmark.decode import DecodeConfig, NoMark, Response, decode
 from dgmark.decode.marks.rules import DecodeSide
 from dgmark.decode.steps.canvas import Canvas, Commits, collect
-from dgmark.decode.steps.loop import decode_steps
+from dgmark.decode.steps.decoding import decode_steps
 from dgmark.decode.steps.proposals import Proposals, propose
 from dgmark.decode.steps.selection import MOST_EDITING_STEPS
 from dgmark.models.denoiser import ConfidenceSource

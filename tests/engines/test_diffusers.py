@@ -23,7 +23,7 @@ from transformers import (
 
 from dgmark.decode import Canvas, DecodeConfig, NoMark
 from dgmark.decode.steps.canvas import collect
-from dgmark.decode.steps.loop import decode_steps
+from dgmark.decode.steps.decoding import decode_steps
 from dgmark.decode.steps.selection import MOST_EDITING_STEPS
 from dgmark.detection.detector import Detector
 from dgmark.errors import MissingExtra, SettingsError, VocabularyMismatch

@@ -20,16 +20,22 @@ from support.plain_edits import GOLDEN, number
 ROUTINGS = [case for case in GOLDEN if case["kind"] == "routing"]
 
 
+def router_of(experts: int, used: int, block: int, capacity: int) -> BlockRouter:
+    """A router whose hidden states are the logits, once its matrix is 1."""
+    config = Glm4MoeConfig(
+        hidden_size=experts, n_routed_experts=experts, num_experts_per_tok=used, routed_scaling_factor=2.5
+    )
+    own: Any = config
+    own.block_size, own.expert_capacity = block, capacity
+    return BlockRouter(config)
+
+
 @pytest.mark.parametrize("case", ROUTINGS, ids=lambda case: case["name"])
 def test_a_block_admits_experts_as_the_reference_does(case: dict[str, Any]) -> None:
     count, block, seed = case["experts"], case["block"], case["seed"]
-    config = Glm4MoeConfig(
-        hidden_size=count, n_routed_experts=count, num_experts_per_tok=case["k"], routed_scaling_factor=2.5,
-        block_size=block, expert_capacity=case["capacity"],
-    )  # fmt: skip
-    router = BlockRouter(config)
+    router = router_of(count, case["k"], block, case["capacity"])
     router.weight.data = torch.eye(count)
-    router.e_score_correction_bias = torch.tensor([0.4 * number(seed, "bias", e) - 0.2 for e in range(count)])
+    router.e_score_correction_bias.data = torch.tensor([0.4 * number(seed, "bias", e) - 0.2 for e in range(count)])
     logits = torch.tensor([[8 * number(seed, t, e) - 4 for e in range(count)] for t in range(case["tokens"])])
     whole = len(logits) // block * block  # the sessions fill the last block
     _, weights, chosen = router(logits[None, :whole])
@@ -38,10 +44,7 @@ def test_a_block_admits_experts_as_the_reference_does(case: dict[str, Any]) -> N
 
 
 def test_of_equal_experts_the_lower_goes_first() -> None:
-    config = Glm4MoeConfig(
-        hidden_size=300, n_routed_experts=300, num_experts_per_tok=8, block_size=4, expert_capacity=40
-    )
-    router = BlockRouter(config)
+    router = router_of(300, 8, 4, 40)
     _, _, chosen = router(torch.zeros(2, 8, 300))
     assert torch.equal(chosen, torch.arange(8).expand(16, 8))
 

@@ -18,6 +18,9 @@ GOLDEN: list[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "golden" / "llada22.json").read_text(encoding="utf-8")
 )
 
+# logits of a block at a step, and the uniforms that draw from them
+Forward = Callable[[list[int], int], tuple[list[list[float]], list[float] | None]]
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -46,7 +49,7 @@ class State:
     masks: int = 0
     step: int = 0
     post: int = 0
-    seen: set = field(default_factory=set)
+    seen: set[tuple[int, ...]] = field(default_factory=set)
 
 
 def begin(block: Sequence[int], prompt: int, s: Settings) -> State:
@@ -73,7 +76,9 @@ def drawn(row: Sequence[float], banned: set[int], s: Settings, uniform: float) -
     return next(token for token, mass in enumerate(so_far) if mass > target)
 
 
-def scan(written, before, original, prompt, s):
+def scan(
+    written: list[int], before: list[int], original: list[bool], prompt: int, s: Settings
+) -> tuple[list[int], list[bool]]:
     """Carry out DELETE and SPLIT from left to right: DELETE leaves nothing, SPLIT a new mask and what stood there."""
     tokens, track = list(before[:prompt]), [False] * prompt
     for token, old, flag in list(zip(written, before, original, strict=True))[prompt:]:
@@ -85,7 +90,9 @@ def scan(written, before, original, prompt, s):
     return (tokens + [s.mask] * size)[:size], (track + [False] * size)[:size]
 
 
-def step(now: State, logits: Sequence[Sequence[float]], s: Settings, uniforms: Sequence[float] | None = None) -> dict:
+def step(
+    now: State, logits: Sequence[Sequence[float]], s: Settings, uniforms: Sequence[float] | None = None
+) -> dict[str, Any]:
     """One step on the logits of the block; changes the state, and returns what was done."""
     size, before, edits = len(now.block), list(now.block), {s.delete, s.split}
     barred = set() if s.mask_drawable else {s.mask}
@@ -134,9 +141,10 @@ def step(now: State, logits: Sequence[Sequence[float]], s: Settings, uniforms: S
     return done | {"block": list(now.block), "original": [int(one) for one in now.original], "post": now.post}
 
 
-def decode(block, prompt, forward: Callable, s: Settings) -> dict:
+def decode(block: list[int], prompt: int, forward: Forward, s: Settings) -> dict[str, Any]:
     """Decode a block: `forward(block, number)` gives its logits, and uniforms for its places or None."""
-    now, steps, ended = begin(block, prompt, s), [], "prompt"
+    now, ended = begin(block, prompt, s), "prompt"
+    steps: list[dict[str, Any]] = []
     while now.masks:
         before = list(now.block)
         if steps and steps[-1]["final"]:  # an engine with a cache runs one more forward here, on the final tokens
@@ -153,21 +161,21 @@ def decode(block, prompt, forward: Callable, s: Settings) -> dict:
 # --- the cases ---
 
 
-def number(*parts) -> float:
+def number(*parts: object) -> float:
     """A number in [0, 1) that anybody can compute: four bytes of a hash of the parts, joined by "/"."""
     return int.from_bytes(sha256("/".join(map(str, parts)).encode()).digest()[:4], "big") / 2**32
 
 
-def forward_of(case: dict) -> Callable:
+def forward_of(case: dict[str, Any]) -> Forward:
     """Logits by script, a token and its probability for each place and step (the last step goes on); or by seed."""
 
     ids, places = range(case["vocab"]), range(len(case["block"]))
 
-    def scripted(block, at):
+    def scripted(block: list[int], at: int) -> tuple[list[list[float]], list[float] | None]:
         rows, others = case["script"][min(at, len(case["script"]) - 1)], case["vocab"] - 1
         return [[math.log(p if one == token else (1 - p) / others) for one in ids] for token, p in rows], None
 
-    def seeded(block, at):
+    def seeded(block: list[int], at: int) -> tuple[list[list[float]], list[float] | None]:
         seed, name, spread = case["seed"], ",".join(map(str, block)), case["spread"]
         logits = [[spread * (number(seed, name, place, one) - 0.5) for one in ids] for place in places]
         return logits, [number(seed, "uniform", at, place) for place in places]

@@ -311,7 +311,7 @@ def experts(h: Tensor, w: State, config: Config) -> Tensor:
     weights = torch.sigmoid(scores) if grouped else torch.softmax(scores, -1)
     ranked = weights
     if "expert_capacity" in config:
-        blocks = (weights + w["mlp.gate.expert_bias"]).unflatten(1, (-1, config["block_size"]))
+        blocks = (weights + w["mlp.gate.expert_bias"]).view(len(h), -1, config["block_size"], weights.shape[-1])
         most = blocks.amax(2, keepdim=True)
         barred = most < most.topk(config["expert_capacity"], -1).values[..., -1:]
         ranked = blocks.masked_fill(barred, -torch.inf).flatten(1, 2)

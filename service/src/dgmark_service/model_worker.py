@@ -18,6 +18,7 @@ from typing import Any
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.marks.keyed_side import decode_side
 from dgmark.decode.steps.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
+from dgmark.decode.steps.settled import SettledBlocks
 from dgmark.decode.texts.holes import holed_text, holes_in
 from dgmark.decode.texts.infilling import Infilling, config_of_remasking, remask_steps
 from dgmark.decode.texts.own_check import TextChecker
@@ -273,7 +274,8 @@ class _Text:
         self.steps += 1
         self.tokens.update(zip(event.positions, event.token_ids, strict=True))
         tokenizer, before = self.model.tokenizer, len(self.joined)
-        end = len(self.tokens) if self.prepared.config.edit_threshold is None else self.settled
+        config = self.prepared.config
+        end = len(self.tokens) if config.inserts or config.edit_threshold is None else self.settled
         stops = {-1, *self.model.end_ids}
         while len(self.joined) < end and (token := self.tokens.get(len(self.joined), -1)) not in stops:
             self.joined.append(token)
@@ -292,14 +294,15 @@ class _Text:
     def finished(self, event: Completed) -> jobs.Finished:
         """That the job is done."""
         ids, tokenizer, trace = event.response.token_ids, self.model.tokenizer, event.response.trace
+        steps = len(set(trace.step))
         if not self.job.fills:
             text = tokenizer.decode(ids)
             own: dict[str, Any] = {"choices": trace.choices(len(ids)), "check": self._check(text)}
-            return jobs.Finished(text, event.response.ended, len(ids), self.steps, **own)
+            return jobs.Finished(text, event.response.ended, len(ids), steps, **own)
         holed = self.prepared.requests[0].prompt
         filled, tokens = holed.filled(tokenizer, ids), sum(end - start for start, end in holed.holes)
         own = {"choices": trace.choices(), "check": self._check(filled.text, filled.spans)}
-        return jobs.Finished(filled.text, False, tokens, self.steps, filled.spans, **own)
+        return jobs.Finished(filled.text, False, tokens, steps, filled.spans, **own)
 
     def _check(self, text: str, only: Ranges | None = None) -> dict[str, Any] | None:
         """The check of the text under the whole key, as a checker does not know the sub-key; None without one."""
@@ -322,6 +325,7 @@ class _Batch:
         self._texts, self._dropped = texts, set[int]()
         self._steps = prepared.steps(batch, self._dropped)
         self._events = BatchEvents(batch.canvas, batch.rows, prepared.model.end_ids)
+        self._settled = SettledBlocks(prepared.config.inserts)
 
     @property
     def left(self) -> list[str]:
@@ -335,7 +339,7 @@ class _Batch:
         """Do one step, and tell what came of it."""
         if not self.left:
             return
-        for event in self._events.of(next(self._steps)):
+        for event in self._settled.of(self._events.of(next(self._steps))):
             if isinstance(event, Committed):
                 yield self._texts[event.row].job.id, self._texts[event.row].add(event)
             elif isinstance(event, BlockFinished):

@@ -220,6 +220,7 @@ LLADA22 = replace(
     name="llada2.2",
     title="LLaDA 2.2",
     marker_field="expert_capacity",
+    defaults={**LLADA2.defaults, "edits": "levenshtein", "commit": "threshold", "threshold": 0.5},
     confidence_source="model",
     block_field="block_size",
     edit_fields=("delete_token_id", "split_token_id"),

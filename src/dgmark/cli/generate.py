@@ -251,16 +251,19 @@ def _shared_fields(model: "LoadedModel", config: DecodeConfig, marks: opt.Marks,
 def _show_live(model: "LoadedModel", prompted: Prompted, given: dict[str, Any]) -> "Generation":
     """Show the canvas of the only text on stderr while it is decoded, if that is a terminal, and return the text.
 
-    Matching tokens are green (under a rule without matches all), masked positions shaded.
+    Matching tokens are green (under a rule without matches all), masked positions shaded. Where tokens are deleted and
+    inserted, a block is shown once it is finished.
     """
     from rich.live import Live
     from rich.text import Text
 
     from dgmark.decode import Committed, RowFinished
+    from dgmark.decode.steps.settled import SettledBlocks
     from dgmark.decode.texts.generation import stream_generate
 
     text, seed, key, subkey = prompted
     events = stream_generate(model, [text], key=key, seed=seed, subkey=subkey, **given)
+    events = SettledBlocks(given["config"].inserts).of(events)
     length, marked = given["config"].length, key is not None
     console, pieces = stderr(), [Text("░", style="dim") for _ in range(length)]
     with Live(console=console, transient=True, refresh_per_second=12, redirect_stdout=sys.stdout.isatty()) as live:

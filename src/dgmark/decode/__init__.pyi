@@ -5,7 +5,7 @@ from dgmark.decode.marks.key_store import KeyStore
 from dgmark.decode.marks.keyed_side import KeyedSide, OneKeySide, side_of_rows
 from dgmark.decode.marks.rules import DecodeSide, NoMark, Step, Window
 from dgmark.decode.steps.canvas import BlockFinished, Canvas, Committed, Response, Trace
-from dgmark.decode.steps.loop import decode, decode_steps
+from dgmark.decode.steps.decoding import decode, decode_steps
 from dgmark.decode.steps.proposals import propose
 from dgmark.decode.steps.round_trip import RoundTrip
 from dgmark.decode.steps.selection import select_positions

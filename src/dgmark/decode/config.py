@@ -28,6 +28,7 @@ Noise = Literal["redrawn", "fixed"]
 Commit = Literal["quota", "threshold"]
 Schedule = Literal["llada", "dream"]
 Cache = Literal["none", "prefix", "dual"]
+Edits = Literal["replace", "levenshtein"]
 
 
 class DecodeSettings(TypedDict, total=False):
@@ -46,6 +47,7 @@ class DecodeSettings(TypedDict, total=False):
     commit: Commit
     threshold: float
     edit_threshold: float | None
+    edits: Edits
     steps: int | None
     schedule: Schedule
     cache: Cache
@@ -137,6 +139,12 @@ class DecodeConfig:
         "An edit may not lose a match.",
         json_schema_extra=_default_text("tokens stay as they are"),
     )
+    edits: Edits = Field(
+        default="replace",
+        description="Which edits there are: an edit threshold's replacements, or deletions and insertions, too "
+        "(LLaDA 2.2).",
+        json_schema_extra=_default_text("the model's own, or replace"),
+    )
     steps: int | None = Field(
         default=None,
         ge=1,
@@ -190,6 +198,11 @@ class DecodeConfig:
         return self.temperature == 0
 
     @property
+    def inserts(self) -> bool:
+        """Whether tokens may be deleted and inserted."""
+        return self.edits == "levenshtein"
+
+    @property
     def block_count(self) -> int:
         """The blocks of the response; the last one is shorter if the length is not a multiple of the block length."""
         return -(-self.length // self.block_length)
@@ -226,6 +239,11 @@ class DecodeConfig:
             raise SettingsError("commit threshold compares confidences: it needs strategy confidence")
         if self.edit_threshold is not None and self.strategy != "confidence":
             raise SettingsError("edits compare confidences: with an edit threshold, use strategy confidence")
+        if self.inserts:
+            needed = {"commit": "threshold", "strategy": "confidence", "lookahead": 1, "min_relative_reward": 0}
+            for name, value in needed.items():
+                if getattr(self, name) != value:
+                    raise SettingsError(f"edits levenshtein needs {name} {value}: use that, or edits replace")
 
     def _check_steps(self) -> None:
         if self.steps is None:

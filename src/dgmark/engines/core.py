@@ -105,7 +105,7 @@ def check_loop(
             f"length {config.length} is not a multiple of the block length {config.block_length}, and the loop writes "
             "whole blocks: choose one that is"
         )
-    for name, off in (("cache", "none"), ("edit_threshold", None), ("lookahead", 1)):
+    for name, off in (("cache", "none"), ("edit_threshold", None), ("edits", "replace"), ("lookahead", 1)):
         if getattr(config, name) != off:
             raise SettingsError("is for dgmark's own loop, and does nothing here: leave it out", field=name)
     if any(key is not None for key in keys):

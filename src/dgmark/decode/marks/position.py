@@ -34,7 +34,9 @@ class PositionSide(KeyedSide):
     """
 
     marks_by_order = True
-    unused = MappingProxyType({})
+    unused = MappingProxyType(
+        {"edits": "levenshtein moves tokens, and this key's rule marks each token for its position: use replace"}
+    )
     tables: UInt8[Tensor, "batch vocab"]
     codes: UInt8[Tensor, "batch code"]
     lengths: Int[Tensor, " batch"]

@@ -135,6 +135,7 @@ UNUSED_WITHOUT_BITS = {
     "bias": _OF_KEYED_DRAWS,
     "edit_threshold": "needs matches that an edit may not lose, and this watermark has none: it marks by its logits or "
     "its noise, which an edit would undo; leave it out",
+    "edits": "needs bits that an edit may be held against, and this watermark has none: use replace",
 }
 UNUSED_WITHOUT_ORDER = {
     "lookahead": f"above 1 {_NEEDS_ORDER}: use 1",
@@ -181,7 +182,7 @@ class DecodeSide(ABC):
         """
         for name, reason in cls.unused.items():
             value = settings.get(name)
-            if is_of(value, int, float) and value != getattr(DecodeConfig, name):
+            if is_of(value, int, float, str) and value != getattr(DecodeConfig, name):
                 raise SettingsError(reason, field=name)
 
     @classmethod
@@ -215,6 +216,21 @@ class DecodeSide(ABC):
             places: where they would stand, each alone: what else would be committed there is not seen.
         """
         return tokens.new_zeros(*tokens.shape, 0, dtype=torch.int8)
+
+    def closing_bits(
+        self,
+        before: Window,  # noqa: ARG002
+        after: Window,  # noqa: ARG002
+        places: Places,
+    ) -> Int[Tensor, " places"]:
+        """How many bits of 1, less those of 0, come to be where a deletion leaves tokens beside each other.
+
+        Args:
+            before: the canvases before the deletions.
+            after: the canvases after them.
+            places: in `after`, the places before which tokens were deleted.
+        """
+        return torch.zeros_like(places.canvas)
 
     @classmethod
     def alpha(cls, config: DecodeConfig) -> float:  # noqa: ARG003

@@ -80,8 +80,14 @@ class BlockState:
     def at(self, which: Int[Tensor, " some"]) -> "BlockState":
         """Some of these blocks, by their numbers on the host."""
         there = which.to(self.ids.device)
-        tensors = (one[there] for one in (self.ids, self.original, self.initial, self.step, self.post))
-        return BlockState(*tensors, [self.seen[number] for number in which.tolist()])
+        return BlockState(
+            ids=self.ids[there],
+            original=self.original[there],
+            initial=self.initial[there],
+            step=self.step[there],
+            post=self.post[there],
+            seen=[self.seen[number] for number in which.tolist()],
+        )
 
 
 class Plan(NamedTuple):

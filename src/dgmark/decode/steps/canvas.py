@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 from torch.nn.functional import pad
 
-from dgmark.models.denoiser import Denoiser
+from dgmark.models.denoiser import BlockOrigin, Denoiser
 
 T = TypeVar("T")
 # Called after each step with the number of tokens that the step committed.
@@ -72,6 +72,20 @@ class Canvas:
         padding = torch.tensor(missing) if any(missing) else None
         return replace(canvases[0], ids=torch.cat(padded), start=start, padding=padding)
 
+    def in_whole_blocks(self, block_length: int, origin: BlockOrigin, mask_id: int) -> "Canvas":
+        """The same with masks up to the end of its last block, which a decode with insertions fills as a whole.
+
+        Args:
+            block_length: positions in a block.
+            origin: where blocks are counted from.
+            mask_id: the id of a position that is not committed.
+        """
+        length = len(self.masked)
+        missing = -(length + (self.start if origin == "canvas" else 0)) % block_length
+        positions = torch.arange(length + missing, device=self.positions.device)
+        masked = pad(self.masked, (0, missing), value=True)
+        return replace(self, ids=pad(self.ids, (0, missing), value=mask_id), masked=masked, positions=positions)
+
     @property
     def text(self) -> tuple[int, int]:
         """The columns [first, stop) that are read as one text: a response without its prompt, a filled text whole."""
@@ -94,20 +108,50 @@ class Canvas:
         )
 
 
+Operation = Literal["write", "delete", "split"]
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+
+
+def replayed(
+    values: Iterable[T], operations: Iterable[Operation], positions: Iterable[int], written: Iterable[T], blank: T
+) -> list[T]:
+    """Carry out operations on a list, one after the other.
+
+    Args:
+        values: the list before them; it goes on with blanks.
+        operations: "write" puts a value in a position, "delete" takes a position out, "split" inserts a blank one.
+        positions: the position of each, in the list with those before it.
+        written: the value of each; deletions and insertions take none.
+        blank: what is not written.
+    """
+    done = list(values)
+    for operation, position, value in zip(operations, positions, written, strict=True):
+        done.extend([blank] * (position + 1 - len(done)))
+        if operation == "write":
+            done[position] = value
+        elif operation == "delete":
+            del done[position]
+        else:
+            done.insert(position, blank)
+    return done
+
+
 @dataclass(frozen=True)
 class Trace:
     """The commits of one row in the order they were made, as parallel lists; a position that comes again was edited.
 
     Attributes:
         step: the step of the commit; steps that commit several tokens at once have several entries.
-        position: 0-based, from the first generated token.
-        token_id: the committed token.
+        position: 0-based, from the first generated token; of the text with the commits before it.
+        token_id: the committed token; of a deletion or an insertion the id by which the model asked for it.
         reward: the token's reward r_j, by the model alone.
         matched: whether the token was in the position's matching set; under rule "bigram", whether more of the new
             pairs that its draw saw match than do not. Always true without a mark.
         had_choice: whether there was a choice, which is where a mark can be: at its draw, other tokens had a
             probability of 1e-4 or more together. Where the order of commits carries the mark, whether more places were
             masked than the step filled.
+        operation: "write"; or "delete", which takes the position out, and "split", which inserts a masked position
+            there, so that all behind it move by one. `replayed` carries them out.
     """
 
     step: list[int] = field(default_factory=list)
@@ -116,9 +160,21 @@ class Trace:
     reward: list[float] = field(default_factory=list)
     matched: list[bool] = field(default_factory=list)
     had_choice: list[bool] = field(default_factory=list)
+    operation: list[Operation] = field(default_factory=list)
+
+    @property
+    def moves(self) -> bool:
+        """Whether a token was deleted or inserted, so that others moved."""
+        return self.operation.count("write") < len(self.operation)
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """The lists by name; without `operation` where all write."""
+        return {name: values for name, values in vars(self).items() if self.moves or name != "operation"}
 
     def choices(self, stop: int | None = None) -> int:
         """How many tokens, of those before the position `stop`, had a choice; of edited ones, the last edit counts."""
+        if self.moves:
+            return sum(replayed([], self.operation, self.position, self.had_choice, blank=False)[:stop])
         last = dict(zip(self.position, self.had_choice, strict=True))
         return sum(choice for position, choice in last.items() if stop is None or position < stop)
 
@@ -126,7 +182,7 @@ class Trace:
 def extend_trace(trace: Trace, later: Trace, after: int = 0) -> None:
     """Add later commits to a trace; their steps are counted from `after`."""
     trace.step.extend(step + after for step in later.step)
-    for name in ("position", "token_id", "reward", "matched", "had_choice"):
+    for name in ("position", "token_id", "reward", "matched", "had_choice", "operation"):
         getattr(trace, name).extend(getattr(later, name))
 
 
@@ -155,6 +211,9 @@ class Commits:
         had_choice: whether each had a choice, as in `Trace`.
         finished: rows that this step completed.
         forwards: number of canvases run through the model since the previous commits.
+        stop: the place in the region at which the block ends.
+        operation: what each does, as its number in `OPERATIONS`; None if all write. Those of a row are carried out one
+            after the other: a place is that of the text with the operations before it.
     """
 
     step: int
@@ -168,6 +227,8 @@ class Commits:
     had_choice: Bool[Tensor, " commits"]
     finished: Int[Tensor, " finished"]
     forwards: int
+    stop: int
+    operation: Int8[Tensor, " commits"] | None = None
 
 
 # --- the events of rows ---
@@ -177,7 +238,7 @@ class Commits:
 class Committed:
     """The commits of one step in one row, as parallel lists; see `Trace`.
 
-    An edited token replaces the one that was committed at its position before.
+    An edited token replaces the one that was committed at its position before; a deletion takes it out.
     """
 
     row: int
@@ -187,14 +248,22 @@ class Committed:
     rewards: list[float]
     matched: list[bool]
     edited: list[bool]
+    operations: list[Operation]
 
 
 @dataclass(frozen=True)
 class BlockFinished:
-    """In these rows, nothing in the block of this number or before it will change any more."""
+    """In these rows, nothing in the block of this number or before it will change any more.
+
+    Attributes:
+        rows: the rows.
+        block: the number of the block.
+        stop: the number of places that it ends at; in text around holes, places are counted from the first hole.
+    """
 
     rows: list[int]
     block: int
+    stop: int
 
 
 @dataclass(frozen=True)
@@ -220,35 +289,42 @@ class BatchEvents:
         self._positions = canvas.positions.cpu()
         self._traces = [Trace() for _ in numbers]
         self._unfinished = set(range(len(numbers)))
-        self._block = 0
+        self._block = self._stop = 0
 
     def of(self, commits: Commits) -> Iterator[Committed | BlockFinished | Completed]:
         """The events of one step; the commits of each step are given once, in order."""
         if commits.block != self._block:
-            yield BlockFinished([self._numbers[row] for row in sorted(self._unfinished)], self._block)
+            yield BlockFinished([self._numbers[row] for row in sorted(self._unfinished)], self._block, self._stop)
             self._block = commits.block
-        self._region[commits.row, commits.place] = commits.token
+        self._stop = commits.stop
+        if commits.operation is None:
+            self._region[commits.row, commits.place] = commits.token
         yield from self._by_row(commits)
         for row in commits.finished.tolist():
             self._unfinished.discard(row)
             ids = self._region[row].tolist()
+            if commits.operation is not None:  # which fill the last block up, beyond the region
+                trace = self._traces[row]
+                ids = replayed([], trace.operation, trace.position, trace.token_id, blank=-1)[: len(ids)]
             stop = next((place for place, token in enumerate(ids) if token in self._ends), None)
             yield Completed(self._numbers[row], Response(ids[:stop], stop is not None, self._traces[row]))
 
     def _by_row(self, commits: Commits) -> Iterator[Committed]:
         """One event for each row of a step, which is added to the row's trace."""
         rows = commits.row.tolist()
-        position = self._positions[commits.place]
+        operation = commits.operation
+        position = self._positions[commits.place] if operation is None else commits.place
+        operation = torch.zeros_like(commits.place) if operation is None else operation
         given = (position, commits.token, commits.reward, commits.matched, commits.had_choice, commits.edited)
-        columns = [values.tolist() for values in given]
+        columns = [*(values.tolist() for values in given), [OPERATIONS[number] for number in operation.tolist()]]
         for row in dict.fromkeys(rows):
             mine = [index for index, other in enumerate(rows) if other == row]
-            positions, tokens, rewards, matched, choice, edited = (
+            positions, tokens, rewards, matched, choice, edited, made = (
                 [column[index] for index in mine] for column in columns
             )
-            made = Trace([commits.step] * len(mine), positions, tokens, rewards, matched, choice)
-            extend_trace(self._traces[row], made)
-            yield Committed(self._numbers[row], commits.step, positions, tokens, rewards, matched, edited)
+            trace = Trace([commits.step] * len(mine), positions, tokens, rewards, matched, choice, made)
+            extend_trace(self._traces[row], trace)
+            yield Committed(self._numbers[row], commits.step, positions, tokens, rewards, matched, edited, made)
 
 
 def collect_steps(model: Denoiser, canvas: Canvas, steps: Iterable[Commits]) -> Generator[int, None, list[Response]]:

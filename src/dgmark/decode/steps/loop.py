@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.marks.rules import DecodeSide
-from dgmark.decode.steps.canvas import Canvas, Commits, Response, collect
+from dgmark.decode.steps.canvas import Canvas, Commits
 from dgmark.decode.steps.lookahead import step_with_lookahead
 from dgmark.decode.steps.open_rows import OpenRows, Rows, RowsAfter
 from dgmark.decode.steps.proposals import Candidates, Proposer
@@ -30,62 +30,6 @@ from dgmark.errors import ModelFault
 from dgmark.models.denoiser import Denoiser, check_logits, open_session, traits_of
 from dgmark.models.host import on_device
 from dgmark.models.logits_watch import LogitsWatch
-
-
-def decode(
-    model: Denoiser,
-    prompts: Int[Tensor, "batch prompt"],
-    config: DecodeConfig,
-    side: DecodeSide,
-    seeds: Sequence[int],
-    round_trip: RoundTrip | None = None,
-) -> list[Response]:
-    """Decode one response for each row; all prompts have one length.
-
-    Each row has its own seed. At each forward it has two uniforms for each position of the active block, which follow
-    from the seed, the number of the forward and the position alone (`draws.py`). A row stops once all positions up to
-    an end token are committed. The arguments are those of `decode_steps`, with the token ids of prompts for a canvas.
-    """
-    canvas = Canvas.after(prompts, config.length, model.mask_id)
-    return collect(model, canvas, decode_steps(model, canvas, config, side, seeds, round_trip))
-
-
-def decode_steps(
-    model: Denoiser,
-    canvas: Canvas,
-    config: DecodeConfig,
-    side: DecodeSide,
-    seeds: Sequence[int],
-    round_trip: RoundTrip | None = None,
-    dropped: Collection[int] = (),
-) -> Iterator[Commits]:
-    """Decode a canvas and yield the commits of each step.
-
-    Args:
-        model: the denoiser.
-        canvas: the canvas to decode; not written to.
-        config: decoding settings; the length is ignored, the canvas has its own.
-        side: what the watermark does to a step (`side_of_rows`); `NoMark()` for no mark.
-        seeds: one for each row.
-        round_trip: tells which tokens survive re-tokenization; None for no check, whatever the settings say.
-        dropped: rows that get no further commits; the caller may add to it between two steps. The other rows are
-            decoded as they would be with them.
-
-    Raises:
-        SettingsError: a setting is invalid for this watermark.
-        ModelFault: the model's logits have another shape, dtype or device than they should, or are NaN, +inf, or -inf
-            for every id. Values are checked once a block, and before a row is finished.
-    """
-    steps: Iterator[Commits] | None = None
-    while True:
-        # left at each step: several decodes may take turns, and none may leave its mode to whoever asks for the step
-        with torch.inference_mode():
-            if steps is None:
-                steps = _Loop(model, canvas, config, side, seeds, round_trip).run(dropped)
-            commits = next(steps, None)
-        if commits is None:
-            return
-        yield commits
 
 
 class _Block(NamedTuple):
@@ -101,10 +45,10 @@ class _Block(NamedTuple):
 
 # How often a row draws again in one step while too few candidates survive. Between two line breaks and a word, say,
 # hardly any token fits.
-_MAX_REDRAWS = 64
+MOST_REDRAWS = 64
 
 
-class _Loop:
+class Loop:
     """One decode. `forwards` counts the canvases that ran through the model since the last commits."""
 
     block: _Block
@@ -323,14 +267,14 @@ class _Loop:
             The choice, and the rows with the candidates that it is among.
         """
         masked, ids, refused = self.in_block(open_rows.rows.masked), open_rows.rows.ids, None
-        for redraw in range(_MAX_REDRAWS + 1):
+        for redraw in range(MOST_REDRAWS + 1):
             choice, tokens = self._choice(open_rows, count), open_rows.candidates.tokens
             order = choice.order(open_rows.candidates.scores, masked)
             lost, short = round_trip.unreadable(
                 *(tokens, ids, self.canvas.text, self.columns.start),
                 *(order, masked.sum(1), choice.quota, choice.width),
             )
-            if redraw == _MAX_REDRAWS or not short.any():
+            if redraw == MOST_REDRAWS or not short.any():
                 break
             again = lost & short[:, None]
             if refused is None:
@@ -373,6 +317,7 @@ class _Loop:
             had_choice=torch.where(self.marked[number][:, None], keyed, candidates.had_choice)[at],
             finished=number[after.complete],
             forwards=self.forwards,
+            stop=self.block.high,
         )
         self.steps, self.forwards = self.steps + 1, 0
         return commits

@@ -125,6 +125,7 @@ def keyed_draw(
     places: Places,
     masked: Bool[Tensor, " places"],
     *,
+    bitless: Int[Tensor, " ids"] | None = None,
     fixed_shapes: bool = False,
 ) -> KeyedDraw | None:
     """The keyed draw of a watermark under these settings; None if draws are plain.
@@ -134,15 +135,20 @@ def keyed_draw(
         config: `temperature`, `alpha` and `bias` are read.
         places: the places of the draw.
         masked: at which of them nothing is committed; at the others draws are plain.
+        bitless: ids without bits, because no pair with them is ever in a text; None for no such ids.
         fixed_shapes: ask for the bits of all places, even where the host knows which have any.
     """
     if not side.steers(config):
         return None
     strength = side.alpha(config), config.bias
+
+    def signs(tokens: Tensor, places: Places) -> Int8[Tensor, "n candidates bits"]:
+        return side.signs(tokens if bitless is None else tokens.masked_fill(torch.isin(tokens, bitless), -1), places)
+
     if fixed_shapes or waits(masked):
-        return KeyedDraw(lambda tokens: side.signs(tokens, places) * masked[:, None, None], None, *strength)
+        return KeyedDraw(lambda tokens: signs(tokens, places) * masked[:, None, None], None, *strength)
     at = (side.reached(places) & masked).nonzero()[:, 0]
-    return KeyedDraw(lambda tokens: side.signs(tokens, places.at(at)), at, *strength) if len(at) else None
+    return KeyedDraw(lambda tokens: signs(tokens, places.at(at)), at, *strength) if len(at) else None
 
 
 # --- plain draws ---
@@ -394,6 +400,9 @@ class Proposer:
         self._canvas, self._mask_id = canvas, model.mask_id
         # the mask, rows of padding, which stand for no token, and ends where the text goes on
         forbidden = {model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size), *canvas.forbidden}
+        edit_ids = traits_of(model).edit_ids or ()
+        forbidden = forbidden.difference(edit_ids) if config.inserts else forbidden.union(edit_ids)
+        self._bitless = torch.tensor(edit_ids, dtype=torch.long).to(device) if config.inserts else None
         if not canvas.stops:
             forbidden.update(model.end_ids)
         self.forbidden = torch.tensor(sorted(forbidden), dtype=torch.long).to(device)
@@ -437,7 +446,7 @@ class Proposer:
             self._config,
             tempered=self._tempered,
             noise=self._noise(step, low),
-            keyed=keyed_draw(self._side, self._config, places, uncommitted),
+            keyed=keyed_draw(self._side, self._config, places, uncommitted, bitless=self._bitless),
         )
         tokens, rewards, scores = map(places.scatter, (proposals.tokens, proposals.rewards, proposals.scores))
         if self._config.strategy == "left_to_right":

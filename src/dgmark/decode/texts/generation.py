@@ -35,10 +35,12 @@ class Generation(Written):
     rule: str | None = None
 
     def to_row(self, row_id: str, *, with_trace: bool = True) -> dict[str, Any]:
-        """The generation as a JSON row; `trace` holds the step, position, token id, reward and match of each commit."""
+        """The generation as a JSON row; `trace` holds the step, position, token id, reward and match of each commit,
+        and its operation in a text in which tokens were deleted or inserted.
+        """
         names = ("prompt", "chat", "text", "token_ids", "ended", "model", "dtype", "seed", "key_fingerprint", "subkey")
         row = self._row_of(row_id, (*names, "rule"), GENERATION_SCHEMA)
-        return {**row, "trace": vars(self.trace)} if flag("with_trace", with_trace) else row
+        return {**row, "trace": self.trace.to_dict()} if flag("with_trace", with_trace) else row
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.marks.keyed_side import decode_side, side_of_rows
 from dgmark.decode.marks.rules import DecodeSide
 from dgmark.decode.steps.canvas import Canvas, Commits, Progress, Response, collect_steps, run_to_end
-from dgmark.decode.steps.loop import decode_steps
+from dgmark.decode.steps.decoding import decode_steps
 from dgmark.decode.steps.round_trip import RoundTrip
 from dgmark.decode.texts.own_check import TextChecker
 from dgmark.decode.texts.requests import Prompt, Request
@@ -298,6 +298,12 @@ def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = 
     if wrong is not None:
         raise InputError(
             f"prompt id {wrong} is not among the {model.vocab_size} ids of {name}: use the ids of its tokenizer"
+        )
+    edit_ids = traits_of(model).edit_ids
+    asking = next((i for i in ids if edit_ids is not None and i in (model.mask_id, *edit_ids)), None)
+    if asking is not None:
+        raise InputError(
+            f"prompt id {asking} is no text: {name} fills, deletes or inserts a token there; leave it out of the prompt"
         )
     if len(ids) + length > model.context_length:
         room, advice = model.context_length - length, "ask for fewer (length, --length)"

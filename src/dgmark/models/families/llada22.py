@@ -5,8 +5,6 @@ Each block of positions admits some experts, the same for all its positions, and
 sessions compute whole blocks. The groups of experts that config.json still states are unused.
 """
 
-from typing import ClassVar
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -22,7 +20,7 @@ from dgmark.models.architecture import Architecture
 from dgmark.models.families.llada2 import NAMES, RENAMINGS, SUPPORTED, Llada2Network, glm4_moe_config
 
 
-class BlockRouter(Glm4MoeTopkRouter):  # type: ignore[no-untyped-call]
+class BlockRouter(Glm4MoeTopkRouter):
     """Chooses the experts of positions among those that their block admits.
 
     For the logits of position t and expert e, s = sigmoid(logit), and r = s + bias chooses: a block admits the
@@ -62,11 +60,11 @@ def _best(values: Float[Tensor, "*any experts"], count: int) -> Int[Tensor, "*an
     return values.sort(dim=-1, descending=True, stable=True).indices[..., :count]
 
 
-class Llada22Network(Llada2Network):
+class Llada22Network(Llada2Network):  # type: ignore[no-untyped-call]
     """LLaDA 2's network with the routers of blocks."""
 
     # the matrices of the routers stay as they are stored, as their biases do
-    _keep_in_fp32_modules_strict: ClassVar = {*Llada2Network._keep_in_fp32_modules_strict, "mlp.gate.weight"}
+    _keep_in_fp32_modules_strict = [*Llada2Network._keep_in_fp32_modules_strict, "mlp.gate.weight"]  # noqa: RUF012
 
     def __init__(self, config: Glm4MoeConfig) -> None:
         super().__init__(config)
@@ -76,7 +74,9 @@ class Llada22Network(Llada2Network):
 
 
 register_checkpoint_conversion_mapping(
-    Llada22Network.__name__, get_checkpoint_conversion_mapping(Llada2Network.__name__), overwrite=True
+    Llada22Network.__name__,
+    get_checkpoint_conversion_mapping(Llada2Network.__name__),  # type: ignore[no-untyped-call]
+    overwrite=True,
 )
 
 
