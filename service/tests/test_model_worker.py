@@ -3,7 +3,7 @@
 import pickle
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -115,6 +115,34 @@ def test_text_that_may_still_be_edited_is_not_sent() -> None:
         assert len(sent.split()) == steps[-1].joined == max(alone.trace.position) // 4 * 4
         replaced += len(alone.trace.position) > len({*alone.trace.position})
     assert replaced == 4
+
+
+def test_text_that_may_still_move_is_not_sent() -> None:
+    """Deletions and insertions: whole blocks of four, each once it is finished."""
+
+    @dataclass(frozen=True)
+    class Inserting(ToyDenoiser):
+        edit_ids: tuple[int, int] = (10, 11)
+
+        def __call__(self, ids: torch.Tensor) -> torch.Tensor:
+            logits = super().__call__(ids)
+            logits[..., list(self.edit_ids)] += 1
+            return logits
+
+    model = Inserting()
+    settings: dict[str, Any] = {**SHORT, "edits": "levenshtein", "commit": "threshold"}
+    asked = [job(f"w{n}", model="inserting", seed=n, settings=settings, max_tokens=18) for n in range(3)]
+    told, moved = done(*asked, inserting=model), 0
+    for one in asked:
+        (alone,) = dgmark.generate(model, [one.prompt], key=None, seed=one.seed, **{**settings, "length": 18})
+        (finished,), steps = told.of(Finished, one), told.of(Stepped, one)
+        assert (finished.text, finished.tokens) == (alone.text, len(alone.token_ids))
+        sent = [token for step in steps for token in step.tokens]
+        assert [place for step in steps for place in step.positions] == list(range(len(sent)))
+        assert sent == alone.token_ids[: len(sent)]
+        assert alone.text.startswith("".join(step.added for step in steps))
+        moved += alone.trace.moves
+    assert moved
 
 
 def test_only_what_will_not_change_is_told() -> None:

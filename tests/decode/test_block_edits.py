@@ -22,7 +22,7 @@ def decode_together(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     settings, prompt = Settings(**cases[0]["settings"]), cases[0]["prompt"]
     rules, forwards = rules_of(settings), [forward_of(case) for case in cases]
     outs: list[dict[str, Any]] = [{"steps": [], "ended": "prompt", "tokens": case["block"]} for case in cases]
-    state = BlockState.begin(torch.tensor([case["block"][prompt:] for case in cases]), rules.mask)
+    state = BlockState.begin(torch.tensor([case["block"][prompt:] for case in cases], dtype=torch.long), rules.mask)
     numbers = state.initial.nonzero()[:, 0].tolist()
     state = state.at(torch.tensor(numbers, dtype=torch.long))
     while numbers:

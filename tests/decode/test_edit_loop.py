@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 import dgmark
-from dgmark.decode import DecodeConfig, RowFinished, Window, side_of_rows
+from dgmark.decode import BlockFinished, Committed, DecodeConfig, RowFinished, Window, side_of_rows
+from dgmark.decode.marks.bigram import BigramSide
+from dgmark.decode.marks.keyed_side import decode_side
 from dgmark.decode.marks.rules import Places
 from dgmark.decode.steps.proposals import keyed_draw
 from dgmark.errors import InputError, SettingsError
@@ -97,7 +99,7 @@ def test_without_edits_it_is_the_loop_of_llada_21(model: NetworkDenoiser) -> Non
 class EditingToy(ToyDenoiser):
     """A toy that asks for a deletion or an insertion now and then, and else often keeps what stands."""
 
-    words: int = 200
+    words: int = 160
     padding: int = 3
     spread: float = 10.0
     edit_ids: tuple[int, int] = (150, 151)
@@ -113,7 +115,7 @@ class EditingToy(ToyDenoiser):
 
 TOY = EditingToy()
 EDITS: dict[str, Any] = {"edits": "levenshtein", "commit": "threshold", "threshold": 0.5}
-SHORT = {**EDITS, "length": 20, "block_length": 8, "temperature": 1.0}
+SHORT = {**EDITS, "length": 12, "block_length": 8, "temperature": 1.0}
 
 
 @cache
@@ -137,16 +139,16 @@ def replayed_by_hand(row: dict[str, Any]) -> list[int]:
 @pytest.mark.cover(1)
 @pytest.mark.parametrize("marked", [False, True])
 def test_no_text_has_a_mask_or_an_id_of_edits_and_a_replay_gives_each(marked: bool) -> None:
-    """Of 300 texts, and in `make soak` of 10,000."""
-    count, key = 5000 if os.environ.get("DGMARK_ALL_CASES") else 150, toy_key() if marked else None
+    """Of 80 texts, and in `make soak` of 10,000."""
+    count, key = 5000 if os.environ.get("DGMARK_ALL_CASES") else 40, toy_key() if marked else None
     prompts = [[2 + number % 90, 7, 5] for number in range(count)]
     ids = [f"row {number}" for number in range(count)]
-    made = dgmark.generate(TOY, prompts, key=key, ids=ids, batch_size=75, **SHORT)
+    made = dgmark.generate(TOY, prompts, key=key, ids=ids, batch_size=40, **SHORT)
     seen = set[str]()
     for one in made:
         row = json.loads(json.dumps(one.to_row("a")))
         assert not {0, *TOY.edit_ids} & set(one.token_ids)
-        assert len(one.token_ids) == 20 or one.ended
+        assert len(one.token_ids) == 12 or one.ended
         assert replayed_by_hand(row)[: len(one.token_ids)] == one.token_ids
         assert one.choices <= len(one.token_ids)
         seen |= set(row["trace"]["operation"])
@@ -154,10 +156,10 @@ def test_no_text_has_a_mask_or_an_id_of_edits_and_a_replay_gives_each(marked: bo
 
 
 def test_a_row_is_written_alike_in_any_order_and_batch() -> None:
-    prompts = [[2 + number, 7, 5] for number in range(12)]
-    ids = [f"row {number}" for number in range(12)]
-    together = dgmark.generate(TOY, prompts, key=toy_key(), ids=ids, batch_size=12, **SHORT)
-    alone = dgmark.generate(TOY, prompts[::-1], key=toy_key(), ids=ids[::-1], batch_size=5, **SHORT)[::-1]
+    prompts = [[2 + number, 7, 5] for number in range(6)]
+    ids = [f"row {number}" for number in range(6)]
+    together = dgmark.generate(TOY, prompts, key=toy_key(), ids=ids, batch_size=6, **SHORT)
+    alone = dgmark.generate(TOY, prompts[::-1], key=toy_key(), ids=ids[::-1], batch_size=4, **SHORT)[::-1]
     assert [one.token_ids for one in together] == [one.token_ids for one in alone]
     for one, other in zip(together, alone, strict=True):
         for name in ("position", "token_id", "operation", "matched", "had_choice"):
@@ -172,13 +174,30 @@ def test_a_stream_ends_with_what_generate_returns() -> None:
     assert sorted(finished, key=lambda one: one.prompt) == made
 
 
+def test_settled_blocks_are_the_text_so_far() -> None:
+    """Each block is given once, in order, before it is said to be finished."""
+    events = dgmark.stream_generate(TOY, [[2, 7, 5], [3, 8, 6]], key=None, **{**SHORT, "length": 30})
+    given: dict[int, list[int]] = {0: [], 1: []}
+    for event in SettledBlocks(inserts=True).of(events):
+        if isinstance(event, Committed):
+            assert event.positions == list(range(len(given[event.row]), len(given[event.row]) + 8))
+            assert {*event.operations} == {"write"}
+            given[event.row] += event.token_ids
+        elif isinstance(event, BlockFinished):
+            assert {len(given[row]) for row in event.rows} == {event.stop}
+        else:
+            ids = event.generation.token_ids
+            assert given[event.row] == ids[: len(given[event.row])]
+    assert max(map(len, given.values())) >= 8
+
+
 # --- the mark ---
 
 
 def test_a_marked_text_with_insertions_and_deletions_is_found_and_reads_back() -> None:
-    settings = {**EDITS, "length": 160, "temperature": 1.0}
+    settings = {**EDITS, "length": 96, "temperature": 1.0}
     toy = replace(TOY, end_ids=(), spread=6.0, keep=10.0, edit_bias=5.0)
-    made = dgmark.generate(toy, [[2 + n, 7, 5] for n in range(3)], key=toy_key(), **settings)
+    made = dgmark.generate(toy, [[2 + n, 7, 5] for n in range(2)], key=toy_key(), **settings)
     for one in made:
         assert {"delete", "split"} <= set(one.trace.operation)
         assert toy.tokenizer.encode(one.text) == one.token_ids
@@ -208,17 +227,19 @@ def test_closing_bits_are_those_of_the_pairs_that_a_deletion_makes() -> None:
     """Of random texts with a gap, by the pairs of the text before it and after it."""
     generator = torch.Generator().manual_seed(5)
     key = toy_key().subkey(3)
-    side = side_of_rows([key], "cpu")
+    side = decode_side([key]).empty(key, 1, "cpu")
+    assert isinstance(side, BigramSide)
+    side.put(0, key)
     for _ in range(60):
         ids = torch.randint(0, 12, (1, 14), generator=generator)  # with masks, and pairs that come twice
         place = int(torch.randint(1, 13, (1,), generator=generator))
         after = torch.cat([ids[:, :place], ids[:, place + 1 :], torch.zeros(1, 1, dtype=torch.long)], 1)
-        windows = [Window(one, 0, torch.arange(14)[None], (1, 14), 0, torch.tensor([0])) for one in (ids, after)]
-        places = Places(windows[1], torch.tensor([0]), torch.tensor([place]))
+        before, then = (Window(one, 0, torch.arange(14)[None], (1, 14), 0, torch.tensor([0])) for one in (ids, after))
+        places = Places(then, torch.tensor([0]), torch.tensor([place]))
         old, new = pairs_of(ids[0, 1:].tolist()), pairs_of(after[0, 1:].tolist())
         words = words_of(new - old)
         bits = side.signs_of_pairs(words, torch.zeros_like(words))
-        assert int(side.closing_bits(*windows, places)) == int(bits.sum())
+        assert int(side.closing_bits(before, then, places)) == int(bits.sum())
 
 
 def pairs_of(ids: list[int]) -> set[tuple[int, int]]:
