@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dgmark.arguments.column_names import Fields
-from dgmark.rows.parquet_target import arrow_schema
+from dgmark.rows.parquet_sink import arrow_schema
 
 GENERATE_FIELDS: Fields = MappingProxyType(
     {
