@@ -217,6 +217,8 @@ def test_lists_of_ids_are_scored_as_ids() -> None:
         ({"text": ["a"], "n": [1, 2]}, "not equally long: 'text' has 1, 'n' has 2"),
         (pa.table([["a"], ["b"]], names=["text", "text"]), "2 columns of the name 'text'"),
         (pd.DataFrame([["a", "b"]], columns=["text", "text"]), "2 columns of the name 'text'"),
+        (pl.LazyFrame({"text": ["a"]}), r"a LazyFrame has not read its rows: call its collect\(\)"),
+        (pa.table({"text": ["a"]}).to_reader(), r"a RecordBatchReader has not read .* call its read_all\(\)"),
         (["a", "b"], "a batch is a dict of arrays or lists"),
         ("text", "a batch is a dict of arrays or lists"),
     ],

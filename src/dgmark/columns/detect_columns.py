@@ -10,14 +10,7 @@ from typing import Any, TypedDict, Unpack
 from dgmark.arguments.checks import flag, instance
 from dgmark.arguments.contents import as_text
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.columns.batch import (
-    check_results_fit,
-    column_of,
-    contents_of_column,
-    ids_of_column,
-    with_errors_of,
-    with_results,
-)
+from dgmark.columns.batch import open_batch, with_errors_of
 from dgmark.columns.key_source import KeySource, check_source, read_keys, refuse_to_travel
 from dgmark.columns.row_schema import Schema
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
@@ -151,14 +144,14 @@ class DetectColumns:
             InputError: it has no such column, one of another type, or one of the added columns already.
             SettingsError: it is not a batch.
         """
-        check_results_fit(batch, DETECT_FIELDS, self.prefix)
-        contents = contents_of_column(batch, self.column)
+        rows = open_batch(batch, DETECT_FIELDS, self.prefix)
+        contents = rows.contents(self.column)
         if self.id_column is not None:
-            contents = with_errors_of(ids_of_column(batch, self.id_column), contents)
-        named = [None] * len(contents) if self.key_column is None else column_of(batch, self.key_column)
-        rows = with_errors_of(contents, list(zip(contents, map(as_text, named), strict=True)))
-        results = together(partial(detect_rows, self.scorer), rows)
-        return with_results(batch, results, DETECT_FIELDS, self.prefix, left_out=() if self.payload else ("subkey",))
+            contents = with_errors_of(rows.ids(self.id_column), contents)
+        named = [None] * len(contents) if self.key_column is None else rows.column(self.key_column)
+        asked = with_errors_of(contents, list(zip(contents, map(as_text, named), strict=True)))
+        results = together(partial(detect_rows, self.scorer), asked)
+        return rows.with_results(results, DETECT_FIELDS, self.prefix, left_out=() if self.payload else ("subkey",))
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to other processes: no key, and no tokenizer.

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from dgmark.arguments.checks import flag, instance
 from dgmark.arguments.column_names import Fields
 from dgmark.arguments.contents import Content, as_text
-from dgmark.columns.batch import (
-    check_results_fit,
-    column_of,
-    contents_of_column,
-    ids_of_column,
-    with_errors_of,
-    with_results,
-)
+from dgmark.columns.batch import open_batch, with_errors_of
 from dgmark.columns.key_source import KeySource, check_source, read_keys, refuse_to_travel
 from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS, Schema
 from dgmark.decode.config import DecodeConfig, DecodeSettings
@@ -149,17 +142,17 @@ class GenerateColumns:
             SettingsError: it is not a batch, or a setting is invalid or leaves no mark.
             KeyFileError: the key is bound to another tokenizer or vocabulary.
         """
-        check_results_fit(batch, self.fields, self.prefix)
-        prompts, ids = contents_of_column(batch, self.column), ids_of_column(batch, self.id_column)
-        rows = with_errors_of(ids, prompts)
+        rows = open_batch(batch, self.fields, self.prefix)
+        prompts, ids = rows.contents(self.column), rows.ids(self.id_column)
+        usable = with_errors_of(ids, prompts)
         if self.key_column is None:
-            keys: list[Any] = [self.key] * len(rows)
+            keys: list[Any] = [self.key] * len(usable)
         else:
-            keys = each(lambda name: key_named(self.keys, as_text(name)), column_of(batch, self.key_column))
-        rows = with_errors_of(keys, rows)
-        asked = with_errors_of(rows, list(zip(rows, ids, keys, strict=True)))
-        rows = each(_values, together(self._written, asked))
-        return with_results(batch, rows, self.fields, self.prefix)
+            keys = each(lambda name: key_named(self.keys, as_text(name)), rows.column(self.key_column))
+        usable = with_errors_of(keys, usable)
+        asked = with_errors_of(usable, list(zip(usable, ids, keys, strict=True)))
+        texts = each(_values, together(self._written, asked))
+        return rows.with_results(texts, self.fields, self.prefix)
 
     def _written(self, rows: "list[tuple[Content, str, WatermarkKey | None]]") -> "list[Generation | DgmarkError]":
         with needed_extra("generate", "generating"):

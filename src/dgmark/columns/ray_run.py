@@ -24,7 +24,7 @@ from dgmark.arguments.checks import shown
 from dgmark.arguments.column_names import check_added
 from dgmark.arguments.contents import check_texts
 from dgmark.checkpoint.folder import first_line
-from dgmark.columns.batch import column_of
+from dgmark.columns.batch import ArrowBatch
 from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
 from dgmark.errors import DgmarkError, InputError, NoTexts, ResumeMismatch, SettingsError
@@ -168,9 +168,9 @@ class RayRun:
         """
         schema, id_column = table.schema(), str(self.work.id_column)
         assert schema is not None
-        empty = pa.schema(list(zip(schema.names, schema.types, strict=True))).empty_table()
-        check_texts(column_of(empty, self.work.column), self.work.column)
-        kind = column_of(empty, id_column).type
+        empty = ArrowBatch(pa.schema(list(zip(schema.names, schema.types, strict=True))).empty_table())
+        check_texts(empty.column(self.work.column), self.work.column)
+        kind = empty.column(id_column).type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)):
             raise InputError(
                 f"column {shown(id_column)} holds {kind}: name a column of texts or whole numbers, each row's own, as "

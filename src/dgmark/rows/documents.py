@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 from dgmark.arguments.checks import instance, number, path_text, whole
 from dgmark.detection.reading.disguises.inline_markup import without_markup
 from dgmark.detection.reading.disguises.terminal import without_terminal_codes
-from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError, wing_hint
+from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError, distribution_hint
 from dgmark.rows.tables import DEFAULT_COLUMNS, TEXT_COLUMN, Columns, Table, TextRow, delimited_table, texts_of
 
 MAX_BYTES = 128 * 2**20  # of a document, where no limits are given
@@ -156,7 +156,7 @@ def read_opened(file: BinaryIO, name: str, columns: Columns = DEFAULT_COLUMNS, *
         raise InputError(f"{name} {error}") from error
     except ModuleNotFoundError as error:
         library = (error.name or "a library").replace("_", "-")
-        raise MissingExtra(f"reading {name} needs {library}: {wing_hint('documents')}") from error
+        raise MissingExtra(f"reading {name} needs {library}: {distribution_hint('documents')}") from error
     about: dict[str, Any] = {"left_out": found.notes, "pages": found.pages, "because": found.uncertain_because}
     tables = [Table(*one) for one in found.tables]
     return document_of(name, kind, found.text, found.form, columns, tables, how=found.how, **about)
@@ -193,7 +193,7 @@ def _read_alone(file: BinaryIO, name: str, columns: Columns) -> Document:
     if kind is None or text is None or (not suffix and text.lstrip()[:20].lower().startswith(_OTHERS)):
         raise MissingExtra(
             f"reading {name} needs dgmark-documents, which reads PDF, Word and other documents and texts that are not "
-            f"in Unicode: {wing_hint('documents')}"
+            f"in Unicode: {distribution_hint('documents')}"
         )
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return document_of(name, kind, text, "delimited" if suffix in _TABLES else "as it stands", columns)
