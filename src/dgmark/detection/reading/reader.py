@@ -161,12 +161,12 @@ class Reader:
 
     def _locate_many(self, contents: Iterable[Content]) -> list[LocatedTokens | DgmarkError]:
         """What `locate` finds of several; in the place of one that cannot be read, its error."""
-        located = each(self._located, contents)
+        located = each(lambda content: self._located(content), contents)
         if self.surprisal_model is None:
             return located
         return together(lambda some: together_or_each(self._with_surprisal, some), located)
 
-    def _located(self, content: Content) -> LocatedTokens:
+    def _located(self, content: Any) -> LocatedTokens:
         ids, offsets = self.encode(content)
         scored = self.scored(ids)
         return LocatedTokens(content, scored, offsets[scored.positions])

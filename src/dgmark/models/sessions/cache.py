@@ -6,6 +6,7 @@ This module knows neither blocks nor when a cache is exact; the sessions do.
 
 import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -92,13 +93,13 @@ class WindowCache(Cache):
 
 def cache_argument(network: PreTrainedModel, cache: WindowCache) -> dict[str, WindowCache]:
     """The cache under the name that the network's forward has for it."""
-    return {_cache_name(type(network.base_model)): cache}
+    return {_cache_name(type(network.base_model).forward): cache}
 
 
 @functools.cache
-def _cache_name(kind: type[PreTrainedModel]) -> str:
+def _cache_name(forward: Callable[..., object]) -> str:
     """`cache` from transformers 5.24 on, `past_key_values` before."""
-    return "cache" if "cache" in inspect.signature(kind.forward).parameters else "past_key_values"
+    return "cache" if "cache" in inspect.signature(forward).parameters else "past_key_values"
 
 
 def forward_windows(
