@@ -13,9 +13,10 @@ from zipfile import ZipFile
 from dgmark_documents.account import Account
 from dgmark_documents.elements import attribute, local, points, texts
 from dgmark_documents.look import Look, is_off_page, put
-from dgmark_documents.opendocument_styles import OpenDocumentStyles, Properties, list_labels, look_of, over
+from dgmark_documents.opendocument_styles import OpenDocumentStyles, list_labels, look_of, over
 from dgmark_documents.reading import LOCKED, Limits, Reading, Refusal
 from dgmark_documents.story import Story, said_in
+from dgmark_documents.styles import Properties
 from dgmark_documents.text_builder import TextBuilder
 from dgmark_documents.xml_pieces import xml_pieces
 from dgmark_documents.zip_archive import ZipArchive, is_markup
@@ -274,7 +275,7 @@ _Story.handlers = {
 }
 
 
-def _colour_of(graphic: Properties) -> str:
+def _colour_of(graphic: Properties) -> Any:
     """The colour of a drawing, or one that no text has if it is not known."""
     if graphic.get("fill") == "solid":
         return graphic.get("fill-color", "unknown")

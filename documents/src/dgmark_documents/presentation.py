@@ -168,9 +168,9 @@ class _Story(DrawnStory):
         sides = zip(box[:2], box[2:], self._deck.page, strict=True) if on_slide and box else ()
         if any(at > end or at + size < 0 for at, size, end in sides):
             self._look(off_page=True)
-        filled = next(filter(is_filled, self._sheet.alike(element)), None)
-        if filled is not None:
-            self._look(background=self._sheet.colour(filled.find("{*}spPr/{*}solidFill")))
+        stated = self._sheet.stated(element)
+        if "fill" in stated:
+            self._look(background=self._sheet.colour(stated["fill"]))
         elif self._drawn:
             self._look(background=None)
         self._drawn = self._drawn or _draws(element)
@@ -191,8 +191,7 @@ class _Story(DrawnStory):
 
     def _begin_picture(self, element: Any) -> None:
         self._begin_drawing(element)
-        box = next((one for one in map(box_of, self._sheet.alike(element)) if one), None)
-        self.account.add_picture(*(box[2:] if box else (None, None)))
+        self.account.add_picture(*self._sheet.stated(element).get("box", (None,) * 4)[2:])
 
     def _begin_cell(self, element: Any) -> None:
         self._look(background=self._sheet.colour(element.find("{*}tcPr/{*}solidFill")))

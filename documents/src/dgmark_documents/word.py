@@ -134,11 +134,8 @@ class _Story(DrawnStory):
         self._builder.block()
         own = paragraph_properties(element.find("{*}pPr"))
         stated = {**self._word.styles.paragraph(own.get("style")), **own, "style": own.get("style")}
-        self.state = self.state._replace(paragraph=stated.pop("style"))
-        height = self.state.look.size  # of the row
-        if height is not None:
-            stated["size"] = min(height, stated.get("size", height))
-        self._set(**stated)
+        paragraph, size = stated.pop("style"), stated.pop("size", None)
+        self.state = self.state._replace(paragraph=paragraph, look=self.state.look.within([size], **stated))
         self._begin_run(None)
 
     def _begin_run(self, element: Any) -> None:
