@@ -145,7 +145,7 @@ class EditLoop(Loop):
 
         A replacement may not lose a match (`surviving_edits`). A deletion takes the pairs of its token with it, which
         are no longer claimed: it is asked only whether, of the pairs that close over the gap, as many match as not. An
-        insertion brings more pairs with a keyed draw than it tears apart.
+        insertion brings more pairs with a keyed draw than it tears apart: it is refused only where all of these match.
         """
         window = self.proposer.window(rows.ids, rows.row, self.block.low, change.shape[1])
         edits = change & rules.edits(tokens)
@@ -157,6 +157,10 @@ class EditLoop(Loop):
         row, place = deleted.nonzero(as_tuple=True)
         after = replace(window, ids=ids)
         against = self.side.closing_bits(window, after, Places(after, row, scanned.at[row, place])) < 0
+        edits[row[against], place[against]] = False
+        row, place = (edits & (tokens == rules.split)).nonzero(as_tuple=True)
+        torn = self.side.closing_bits(after, window, Places(window, row, place))
+        against = (torn > 0) & (torn >= self.side.reach())
         edits[row[against], place[against]] = False
         return made | edits
 
@@ -176,12 +180,14 @@ class EditLoop(Loop):
         for _ in range(MOST_REDRAWS):
             tokens = open_rows.candidates.tokens
             written = _written(state, plan, tokens, best.tokens)
-            lost = on_device(self._lost(round_trip, open_rows, state, plan, written, rules), tokens.device)
-            plan = plan._replace(change=plan.change & ~lost)
-            again = lost & plan.fill
+            unread = self._lost(round_trip, open_rows, state, plan, written, rules)
+            if not unread.any():
+                break
+            lost = on_device(unread, tokens.device)
+            again, plan = lost & plan.fill, plan._replace(change=plan.change & ~lost)
             (on,) = on_host(again)
             if not on.any():
-                break
+                continue
             if refused is None:
                 refused = torch.zeros(best.logits.shape, dtype=torch.bool, device=tokens.device)
             row, place = again.nonzero(as_tuple=True)

@@ -1,0 +1,161 @@
+"""Measure what deletions and insertions leave of the mark, beside texts of the same model without any.
+
+No model at hand was trained to delete and insert. So a model is made to ask for both at committed places of the block,
+by chance and whatever the key: `Editing`, over the storyteller and over a network of random tables. It keeps all other
+committed tokens, as a model that was trained on its own drafts does. The texts of all rates share prompts, seeds and
+sub-keys, text by text.
+
+Level: share of p-values up to .05 of these texts under keys that did not mark them.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgmark import Detector, WatermarkKey, generate, load_model
+from dgmark.checkpoint.folder import BUILTIN
+from dgmark.models.denoiser import Traits, traits_of
+from dgmark.models.language_model import LanguageModel
+from dgmark.models.toy import ToyDenoiser
+from dgmark.watermark.hashes import mix
+from dgmark_lab.evaluate.likelihood import perplexity
+from dgmark_lab.experiments.prompt_sets import builtin_prompts
+from shared import arguments, print_header, print_made_with, print_row, random_key
+
+OTHER_KEYS = 20
+
+
+@dataclass(frozen=True)
+class RandomTables(ToyDenoiser):
+    """A network whose logits are sums of random numbers for the tokens on the left, on the right and left of these."""
+
+    words: int = 510
+    padding: int = 0
+    spread: float = 1.7
+    end_ids: tuple[int, ...] = ()
+    name: str = "random tables"
+    tables: Tensor = field(
+        default_factory=lambda: torch.randn(3, 512, 512, generator=torch.Generator().manual_seed(1)), repr=False
+    )
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Logits of every position."""
+        logits = torch.zeros(*ids.shape, self.vocab_size)
+        for table, offset in zip(self.tables, (1, -1, 2), strict=True):
+            beside = ids.roll(offset, 1)
+            logits += table[beside] * (beside != self.mask_id)[..., None]
+        return self.spread * logits
+
+
+@dataclass(frozen=True)
+class Editing:
+    """A model that asks for a deletion or an insertion at a committed place with a probability, and else keeps it.
+
+    Attributes:
+        base: the model.
+        rate: the probability of each, at each place and forward; chance is a hash of the canvas and the place.
+    """
+
+    base: Any
+    rate: float
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.base, name)
+
+    @property
+    def vocab_size(self) -> int:
+        """The base's, and two ids."""
+        return int(self.base.vocab_size) + 2
+
+    @property
+    def traits(self) -> Traits:
+        """Those of a model that edits."""
+        size = self.base.vocab_size
+        return Traits(name=traits_of(self.base).name, confidence_source="model", edit_ids=(size, size + 1))
+
+    def session(self, cache: str) -> "Editing":  # noqa: ARG002
+        """Whole forwards."""
+        return self
+
+    def begin(self, ids: Tensor, start: int, stop: int) -> Tensor:
+        """Logits of the positions [start, stop)."""
+        return self(ids)[:, start:stop]
+
+    def step(self, ids: Tensor, owner: Tensor, start: int, stop: int) -> Tensor:  # noqa: ARG002
+        """Logits of the positions [start, stop)."""
+        return self(ids)[:, start:stop]
+
+    def keep(self, rows: Tensor) -> None:
+        """Nothing is kept."""
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Logits of every position."""
+        plain = self.base(ids).float()
+        logits = torch.cat([plain, torch.full((*ids.shape, 2), -1e4)], -1)
+        committed = ids != self.base.mask_id
+        logits.scatter_add_(2, ids[..., None], 1e3 * committed[..., None].float())
+        digest = mix((ids * mix(torch.arange(ids.shape[1]) + 1)).sum(1, keepdim=True) + torch.arange(ids.shape[1]))
+        chance = (digest % 2**31).double() / 2**31
+        for number in (0, 1):
+            asked = committed & (chance >= number * self.rate) & (chance < (number + 1) * self.rate)
+            logits[..., self.base.vocab_size + number] += 1e5 * asked
+        return logits
+
+
+def main() -> None:
+    """Print the table."""
+    parser = arguments()
+    parser.add_argument("--texts", type=int, default=64)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.0, 0.002, 0.006])
+    parser.add_argument("--models", nargs="+", default=["random", "storyteller"])
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    titles = ["model", "rate", "deleted, inserted in 100 tokens", "share", "less than without", "median p", "found"]
+    print_header([*titles, "level", "perplexity", "tokens"])
+    for name in args.models:
+        _measure(name, args)
+    print_made_with("bigram", "decoding", BUILTIN)
+
+
+def _measure(name: str, args: Any) -> None:
+    """Print the rows of one model."""
+    base = RandomTables() if name == "random" else load_model(name, dtype="fp32", device="cpu")
+    prompts: list[Any] = [[2 + n, 9 + n, 5] for n in range(args.texts)] if name == "random" else builtin_prompts()
+    prompts = prompts[: args.texts]
+    temperature = 0.9 if name == "random" else 0.7
+    judge = None if name == "random" else LanguageModel()
+    key = WatermarkKey.generate(Editing(base, 0.0))
+    subkeys = list(range(len(prompts)))
+    without = None
+    for rate in args.rates:
+        settings: dict[str, Any] = {"length": args.length, "edits": "levenshtein", "commit": "threshold"}
+        settings |= {"threshold": 0.5, "temperature": temperature}
+        texts = generate(Editing(base, rate), prompts, key=key, subkey=subkeys, batch_size=32, **settings)
+        ids = [text.token_ids for text in texts]
+        own = [
+            Detector(key.subkey(number), tokenizer=base.tokenizer).detect(one)
+            for number, one in zip(subkeys, ids, strict=True)
+        ]
+        shares = np.array([one.green_fraction for one in own])
+        without = shares if without is None else without
+        found = [Detector(key, tokenizer=base.tokenizer).detect(one).p_value for one in ids]
+        others = [
+            Detector(random_key(key.subkey(0).spec, number), tokenizer=base.tokenizer) for number in range(OTHER_KEYS)
+        ]
+        level = np.mean([other.detect(one).p_value <= 0.05 for other in others for one in ids])
+        tokens = sum(map(len, ids))
+        made = [100 * sum(t.trace.operation.count(kind) for t in texts) / tokens for kind in ("delete", "split")]
+        less = shares - without
+        judged = "" if judge is None else f"{perplexity(judge, [t.text for t in texts], prompts).corpus}"
+        error = len(ids) ** 0.5
+        cells = [base.name, rate, f"{made[0]:.1f}, {made[1]:.1f}", f"{shares.mean():.3f} ± {shares.std() / error:.3f}"]
+        cells += [f"{less.mean():+.3f} ± {less.std() / error:.3f}", f"{np.median(found):.0e}"]
+        print_row([*cells, f"{sum(p <= 1e-4 for p in found)} of {len(ids)}", f"{level:.3f}", judged, tokens])
+
+
+if __name__ == "__main__":
+    main()
