@@ -53,7 +53,7 @@ def read_json(content: bytes, column: str) -> Reading:
         if table is not None:
             return Reading(form="tables", tables=(table,), how=tuple(how))
     how.append("all strings in it were read, one a line; names of fields and numbers were not")
-    return Account().reading("\n".join(_strings(values)), how=tuple(how))
+    return Account().reading("\n".join(strings(values)), how=tuple(how))
 
 
 def _table(objects: list[_Object], column: str) -> Table | None:
@@ -72,10 +72,10 @@ def _table(objects: list[_Object], column: str) -> Table | None:
 def _cell(value: Any) -> str:
     if value is None or isinstance(value, str):
         return value or ""
-    return "\n".join(_strings([value])) if isinstance(value, list | dict) else json.dumps(value)
+    return "\n".join(strings([value])) if isinstance(value, list | dict) else json.dumps(value)
 
 
-def _strings(values: list[Any]) -> Iterator[str]:
+def strings(values: list[Any]) -> Iterator[str]:
     """All strings, in order."""
     waiting = values[::-1]
     while waiting:
