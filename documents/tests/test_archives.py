@@ -1,6 +1,7 @@
 """Archives, mailboxes and saved answers: the documents in them are read, each by itself, and bombs are refused."""
 
 import base64
+import json
 import plistlib
 import zipfile
 from pathlib import Path
@@ -14,6 +15,7 @@ from dgmark_documents.reader import Limits, Refusal, members, read
 
 TEXT = "The keeper of the lighthouse wrote a letter to his sister every evening."
 HEADER = "From: ann@example.org\nSubject: a story\nMIME-Version: 1.0\n"
+PIECES = [f"{word} " for word in TEXT.split()]
 
 
 def found(path: Path) -> dict[str, str]:
@@ -102,3 +104,53 @@ def test_messages_of_apple_mail_and_archives_of_safari(tmp_path: Path) -> None:
     (tmp_path / "b.webarchive").write_bytes(plistlib.dumps({"a": 1}, fmt=plistlib.FMT_BINARY))
     with pytest.raises(InputError, match="no web archive"):
         read_document(tmp_path / "b.webarchive")
+
+
+def _lines(*events: object, before: str = "data: ", after: str = "\n\n") -> str:
+    return "".join(f"{before}{json.dumps(event)}{after}" for event in events)
+
+
+STREAMS = {
+    "chat completions": _lines(*({"choices": [{"index": 0, "delta": {"content": one}}]} for one in PIECES))
+    + "data: [DONE]\n\n",
+    "completions": _lines(*({"choices": [{"index": 0, "text": one}]} for one in PIECES)),
+    "responses": _lines(
+        *({"type": "response.output_text.delta", "output_index": 0, "delta": one} for one in PIECES),
+        {"type": "response.output_text.done", "output_index": 0, "text": "".join(PIECES)},
+    ),
+    "messages": 'event: message_start\ndata: {"type": "message_start", "message": {"content": []}}\n\n'
+    + _lines(
+        *({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": one}} for one in PIECES),
+        before="event: content_block_delta\ndata: ",
+    ),
+    "Ollama's chat": _lines(
+        *({"model": "a", "message": {"role": "assistant", "content": one}, "done": False} for one in PIECES),
+        before="",
+        after="\n",
+    ),
+    "Ollama's generate": _lines(
+        *({"model": "a", "response": one, "done": False} for one in PIECES), before="", after="\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)
+def test_an_answer_that_was_saved_as_it_was_streamed_is_its_text(stream: str, tmp_path: Path) -> None:
+    path = tmp_path / "answer.txt"
+    path.write_text(stream)
+    document = read_document(path)
+    assert document.text.strip() == TEXT
+    assert document.uncertain_because is None
+
+
+def test_several_answers_of_one_stream_are_told_apart_and_a_cut_off_one_is_uncertain(tmp_path: Path) -> None:
+    told = [(0, PIECES), (1, PIECES[::-1])]
+    both = [
+        {"choices": [{"index": at, "delta": {"content": ones[n]}}]} for n in range(len(PIECES)) for at, ones in told
+    ]
+    path = tmp_path / "answer.sse"
+    path.write_text(_lines(*both, {"choices": [{"index": 1, "delta": {"content": "The end."}}]})[:-9])
+    document = read_document(path)
+    assert document.text == f"{''.join(PIECES)}\n\n{''.join(PIECES[::-1])}"
+    assert document.uncertain_because == "unread"
+    assert "1 damaged event is left out" in document.notes

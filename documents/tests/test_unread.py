@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Callable, Iterator
+from html import escape
 
 import pytest
 
@@ -276,3 +277,26 @@ def test_a_tenth_that_is_not_read_makes_a_text_uncertain(inner: str, much: bool)
     reading = read(".html", html(inner))
     assert reading.uncertain_because == ("unread" if much else None)
     assert verdict_on(reading) == ("uncertain" if much else "not_detected")
+
+
+NAME = escape(TEXT[:600])
+FLAT = (
+    '<office:document xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0">'
+    f"<office:meta><generator>{NAME}</generator></office:meta><office:settings><item>{NAME}</item></office:settings>"
+    f"<office:body><office:text><p>{escape(BODY)}</p></office:text></office:body></office:document>"
+)
+FRAME = f"<p class='MsoNormal and others' style='mso-style: x'>{escape(BODY)}</p>" * 20
+STORY = f'<Document><Style Self="{NAME}"/><Content AppliedParagraphStyle="{NAME}">{escape(BODY)}</Content></Document>'
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.fodt", FLAT),
+        ("x.html", f'<html><body><iframe srcdoc="{escape(FRAME)}"></iframe></body></html>'),
+        ("x.icml", STORY),
+    ],
+)
+def test_what_no_reader_sees_does_not_count(name: str, content: str) -> None:
+    document = document_from(content.encode(), name)
+    assert (document.incomplete, document.uncertain_because) == (False, None)

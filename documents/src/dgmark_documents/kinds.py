@@ -43,6 +43,7 @@ class Kind(StrEnum):
     )  # fmt: skip
     SVG = "SVG", ".svg", "html_text:read_html"
     JSON = "JSON", ".json", "json_text:read_json"
+    EVENTS = "stream of events", ".sse", "json_text:read_events"
     CATALOGUE = "catalogue of messages", ".po .pot", "catalogues:read_catalogue"
     TEX = "TeX", ".tex .latex .ltx"
     RST = "reStructuredText", ".rst .rest"
@@ -84,6 +85,8 @@ _BEGINNINGS = {
 _MAIL = re.compile(rb"([!-9;-~]+:[^\n]*\n([ \t][^\n]*\n)*)*?MIME-Version:", re.IGNORECASE)
 # the line before each message of a mailbox, and the header's first
 _MESSAGE = re.compile(rb"^From .{0,200}\d\d:\d\d.{0,100}\n(?=[!-9;-~]+:)", re.MULTILINE)
+# answers of services as they are streamed: lines of events, or objects of Ollama
+_EVENTS = re.compile(rb'(?:(?:event|id|retry)?:.*\n|\s)*data: ?\{"|\{"model": ?"[^\n]*"done": ?(?:false|true)\b')
 _PICTURE = "is a picture, which holds no text that can be read: give the text in it as text"
 _OLD_OFFICE = (
     "is an Office file of the form before 2007 (.doc, .xls, .ppt), or is encrypted with a password: save it as .docx, "
@@ -120,6 +123,8 @@ def recognise(name: str, head: bytes) -> Kind | None:
         return Kind.MAIL
     if messages_of(name, head):
         return Kind.MAILBOX
+    if _EVENTS.match(head):
+        return Kind.EVENTS
     named = _named(name)
     kind = _kind_of_text(name, head)
     if named is None or named is kind or not head.strip():
