@@ -134,7 +134,7 @@ def _retried_id(request: Request, caller: Caller, body: bytes) -> str | None:
 
     The body is part of it, so that no caller can give two texts one sub-key.
     """
-    given = request.headers.get("idempotency-key") or request.state.client_id
+    given = request.headers.get("idempotency-key")
     if not given:
         return None
     said = json.dumps([caller.name, given, hashlib.sha256(body).hexdigest()])
