@@ -28,7 +28,7 @@ def without_errors(results: Iterable[T | DgmarkError]) -> list[T]:
     return found
 
 
-def each(function: Callable[[T], R], values: Iterable[T] | Iterable[T | DgmarkError]) -> list[R | DgmarkError]:
+def each(function: Callable[[T], R], values: Iterable[T | DgmarkError]) -> list[R | DgmarkError]:
     """What a function gives for each value; in the place of one that it refuses, its error.
 
     An error in the place of a value stays there.

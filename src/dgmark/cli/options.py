@@ -97,7 +97,8 @@ def model_to_load(
         str | None, typer.Option(help="cpu, cuda, mps or mlx.", show_default="a GPU, else the CPU")
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="fp32, bf16 or fp16.", show_default="the faster one on the device")
+        str | None,
+        typer.Option(help="fp32, bf16 or fp16.", show_default="$DGMARK_DTYPE, else the faster one on the device"),
     ] = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a model on the hub.")] = None,
     family: Annotated[

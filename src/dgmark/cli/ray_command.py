@@ -142,7 +142,10 @@ def generate(
     no_watermark: Annotated[bool, typer.Option("--no-watermark", help="Write texts without a mark.")] = False,
     allow_open_key: opt.AllowOpenKey = False,
     model: Annotated[str, typer.Option("--model", "-m", help="Model that all machines can load.")] = "storyteller",
-    dtype: Annotated[str | None, typer.Option(help="fp32, bf16 or fp16.", show_default="the checkpoint's")] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="fp32, bf16 or fp16.", show_default="$DGMARK_DTYPE, else the faster one on the device"),
+    ] = None,
     prompt_column: Annotated[str, typer.Option(help="Column of the prompts.")] = PROMPT_COLUMN,
     seed: Annotated[int, typer.Option(help="Seed that the ids of rows are hashed with.")] = 0,
     key_column: opt.KeyColumn = None,

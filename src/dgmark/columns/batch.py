@@ -107,7 +107,7 @@ class DictBatch(Batch):
         """The dict with arrays if any of its columns is one, else with lists."""
         if any(is_of(column, np.ndarray) for column in self.given.values()):
             return {**self.given} | {name: _array(columns[name], kind) for name, kind in kinds.items()}
-        return {**self.given} | columns
+        return {**self.given, **columns}
 
 
 class PandasBatch(Batch):

@@ -178,7 +178,8 @@ def detect_file(
         inputs: documents that `read_document` reads, JSON Lines (.jsonl, .ndjson, also .gz; fields id, text,
             token_ids), Parquet, folders of these, or "-" for standard input.
         out: the file to write or to resume; it must lie outside the inputs.
-        workers: number of processes. With more than one, a script needs `if __name__ == "__main__":` around its calls.
+        workers: number of processes. With more than one, a script must be a file, and needs
+            `if __name__ == "__main__":` around its calls.
         ids: score the "token_ids" of rows that also hold "text".
         only: ranges [start, end) to score, in characters (in indices for ids), chosen without the key.
         spans: also find the spans that carry the mark.

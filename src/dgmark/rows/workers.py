@@ -51,7 +51,7 @@ def map_in_order(
         size: how much an item holds; `FULL` of it fills a chunk, so that few large items are in memory at a time.
 
     Raises:
-        InputError: a worker was killed.
+        InputError: a worker was killed, or could not be started.
     """
     chunks = _chunks(items, size)
     if workers == 1:
@@ -91,7 +91,7 @@ def _pool(
     """Processes that end when this block is left; gives a function that hands them a chunk.
 
     Raises:
-        InputError: a process ended before its work did.
+        InputError: a process ended before its work did, or could not be started.
     """
     threads, own, started, closed = ThreadPoolExecutor(workers), local(), list[Worker](), Event()
 
@@ -109,8 +109,7 @@ def _pool(
         yield lambda chunk: threads.submit(work_on, chunk)
     except WorkerLost as error:
         raise InputError(
-            f"{error}: it was killed, perhaps because memory ran out, or this is a script whose calls need "
-            '`if __name__ == "__main__":` around them; rows that were written are kept, go on with fewer workers'
+            f"{error}; rows that were written are kept: go on with fewer workers (one starts no process)"
         ) from error
     finally:
         closed.set()

@@ -212,11 +212,7 @@ def word_ids(tokenizer: Tokenizer) -> frozenset[int]:
 
 
 def encode_exactly(tokenizer: Tokenizer, text: str) -> EncodedText:
-    """Encode a text that must come back from its tokens character by character.
-
-    Raises:
-        InputError: it does not; the message names the first place.
-    """
+    """Encode a text that must come back from its tokens character by character; else an InputError names the place."""
     encoded = tokenizer.encode_with_offsets(text)
     back = tokenizer.decode(encoded.ids)
     if back != text:
