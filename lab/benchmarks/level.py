@@ -28,7 +28,7 @@ from dgmark.detection.statistics.p_values import z_score
 from dgmark.detection.statistics.position import PositionTest, window_statistic
 from dgmark.detection.statistics.rules import TextTest, rule_test
 from dgmark.detection.statistics.weighted_coins import WeightedCoins
-from dgmark.rows.jsonl import Row
+from dgmark.rows.item import Row
 from dgmark.watermark.position import tables_of
 from dgmark.watermark.spec import WatermarkSpec
 from dgmark_lab.baselines.published import PublishedFigures

@@ -23,7 +23,7 @@ from dgmark.detection.statistics.pairs import DistinctPairs
 from dgmark.detection.statistics.parts import Parts
 from dgmark.detection.statistics.subkeys import STRENGTHS
 from dgmark.errors import SettingsError, VocabularyMismatch
-from dgmark.rows.detect_files import ScoringOptions
+from dgmark.rows.scoring import ScoringOptions
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
 from dgmark.watermark.spec import spec_as
 from dgmark.watermark.word_classes import WordClasses

@@ -15,7 +15,7 @@ from dgmark.models.load import NetworkDenoiser
 from dgmark.report.joined import JoinedReport, joined_to_json
 from dgmark.report.page import to_json
 from dgmark.report.statement import Report
-from dgmark.rows.detect_files import detect_file
+from dgmark.rows.scoring import detect_file
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark_lab.rule_keys import rule_key
 from dgmark_service.token_file import TokenFile

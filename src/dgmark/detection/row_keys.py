@@ -70,16 +70,13 @@ class RowKeys:
         keys = sorted(key for setting in settings for key in setting["keys"])
         return {**settings[0], "keys": keys, "key_of_row": True}
 
-    def tested(self, name: object, row: Mapping[str, Any]) -> bool:
-        """Whether a row of results is of the key of this name; one with an error is of any."""
-        if not is_of(row, Mapping):
-            raise SettingsError(f"a row of results is a dict, not a {type(row).__name__}")
-        if "error" in row:
-            return True
-        try:
-            return bool(key_named(self.keys, name).fingerprint == row.get("key_fingerprint"))
-        except InputError:
-            return False
+    def detector(self, name: object) -> Detector:
+        """The detector of the key that a row names.
+
+        Raises:
+            InputError: there is no such key.
+        """
+        return self._detectors[key_named(self.keys, name)]
 
     def detect_many(self, texts_or_ids: Iterable[TextOrIds], names: Sequence[object]) -> list[Detection | DgmarkError]:
         """Test texts, each with the key of its name; in the place of one that cannot be tested, its error."""
