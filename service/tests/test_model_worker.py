@@ -11,12 +11,13 @@ import pytest
 import torch
 
 import dgmark
+from dgmark.decode.texts.growing import readable_after
 from dgmark.decode.texts.holes import holes_in
 from dgmark.errors import DgmarkError
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark_service.jobs import Finished, FromWorker, Job, Marked, Started, Stepped
-from dgmark_service.model_worker import ModelWorker, readable_after
+from dgmark_service.model_worker import ModelWorker
 from support.known_keys import bound_key
 from support.word_model import WordModel, text_of
 

@@ -1,9 +1,9 @@
 """What the model worker does: load the models, batch the jobs that wait, and advance the batches step by step.
 
-A batch is made of jobs that wait when there is room for one; a text whose holes are chosen is one by itself. Batches take
-turns, a step each: the next step is for the caller for whom the least time was spent, and a caller of whom nothing is
-written gets a batch beside all others. So no caller waits for the end of another one's texts. Runs in a process of its
-own, the only one of the service that needs torch.
+A batch is made of jobs that wait when there is room for one; a text whose holes are chosen is one by itself. Batches
+take turns, a step each: the next step is for the caller for whom the least time was spent, and a caller of whom nothing
+is written gets a batch beside all others. So no caller waits for the end of another one's texts. Runs in a process of
+its own, the only one of the service that needs torch.
 """
 
 import logging
@@ -19,6 +19,7 @@ from typing import Any
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.marks.keyed_side import decode_side
 from dgmark.decode.steps.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
+from dgmark.decode.texts.growing import GrowingText
 from dgmark.decode.texts.holes import holed_text, holes_in
 from dgmark.decode.texts.infilling import Infilling, config_of_remasking, remask_steps
 from dgmark.decode.texts.own_check import TextChecker
@@ -36,8 +37,6 @@ from dgmark_service.error_answers import ErrorAnswer
 
 log = logging.getLogger("dgmark_service")
 Send = Callable[[jobs.FromWorker], None]
-# of a character that is not whole yet
-_UNFINISHED = "\ufffd"
 
 
 @dataclass
@@ -255,11 +254,6 @@ def _check_length(job: jobs.Job, facts: jobs.ModelFacts, tokens: int) -> None:
         )
 
 
-def readable_after(sent: str, text: str) -> str:
-    """What can be sent of a text whose end may still change, after what was sent: whole characters."""
-    return text.rstrip(_UNFINISHED).removeprefix(sent) if text.startswith(sent) else ""
-
-
 @dataclass(eq=False)
 class _Text:
     """A job that can be decoded, and what is written of it.
@@ -269,22 +263,19 @@ class _Text:
         model: its model.
         prepared: its one request.
         started: that it is accepted.
-        tokens: what is written, by position.
         steps: the number of steps.
-        settled: with edits, the position before which no token will change.
-        joined: the tokens from the beginning to the first gap, or to the first one that may change.
-        sent: their text, as far as it was sent.
     """
 
     job: jobs.Job
     model: Denoiser
     prepared: Prepared
     started: jobs.Started
-    tokens: dict[int, int] = field(default_factory=dict)
     steps: int = 0
-    settled: int = 0
-    joined: list[int] = field(default_factory=list)
-    sent: str = ""
+
+    @cached_property
+    def growing(self) -> GrowingText:
+        """What can be read of it."""
+        return GrowingText(self.model, self.prepared.config.edit_threshold is not None)
 
     @cached_property
     def kind(self) -> BatchKind:
@@ -295,22 +286,15 @@ class _Text:
     def add(self, event: Committed) -> jobs.Stepped:
         """Note the commits of one step."""
         self.steps += 1
-        self.tokens.update(zip(event.positions, event.token_ids, strict=True))
-        tokenizer, before = self.model.tokenizer, len(self.joined)
-        end = len(self.tokens) if self.prepared.config.edit_threshold is None else self.settled
-        stops = {-1, *self.model.end_ids}
-        while len(self.joined) < end and (token := self.tokens.get(len(self.joined), -1)) not in stops:
-            self.joined.append(token)
-        added = readable_after(self.sent, tokenizer.decode(self.joined)) if len(self.joined) > before else ""
-        self.sent += added
+        self.growing.commit(event)
         return jobs.Stepped(
             step=self.steps - 1,
             block=min(event.positions) // self.prepared.config.block_length,
             positions=event.positions,
             tokens=event.token_ids,
-            pieces=[tokenizer.decode([token]) for token in event.token_ids],
-            added=added,
-            joined=len(self.joined),
+            pieces=[self.model.tokenizer.decode([token]) for token in event.token_ids],
+            added=self.growing.read_on(),
+            joined=len(self.growing.joined),
         )
 
     def finished(self, event: Completed) -> jobs.Finished:
@@ -369,7 +353,7 @@ class _Batch:
                 yield self._texts[event.row].job.id, self._texts[event.row].add(event)
             elif isinstance(event, BlockFinished):
                 for row in event.rows:
-                    self._texts[row].settled = len(self._texts[row].tokens)
+                    self._texts[row].growing.settle()
             elif isinstance(event, Completed):
                 finished = self._texts[event.row].finished(event)
                 self._dropped.add(event.row)
