@@ -313,6 +313,28 @@ def test_a_caller_has_every_second_step_beside_any_number_of_long_texts_of_anoth
     assert len(told.told) - before <= 2 * steps + 4
 
 
+def test_who_has_one_text_in_a_batch_of_another_caller_leaves_a_third_one_its_share() -> None:
+    many = [job("w1 w2", seed=number, max_tokens=60, model="endless") for number in range(7)]
+    few = job("w1 w2", caller="two", max_tokens=60, model="endless")
+    third = job("w1 w2", caller="three", max_tokens=60, settings={**SHORT, "top_k": 9}, model="endless")
+    told = Writer(*many, few, endless=ToyDenoiser(end_ids=()))
+    told.clock = count().__next__
+    told.advance()
+    told.take(third)
+    for _ in range(30):
+        told.advance()
+    assert len(told.of(Stepped, third)) >= 9
+
+
+def test_beyond_the_most_rows_each_further_caller_has_one() -> None:
+    asked = [job("w1 w2", seed=number, caller=caller) for caller in ("one", "two", "three") for number in range(4)]
+    told = Writer(*asked, rows=3)
+    for _ in range(6):
+        told.advance()
+    begun = [one.caller for one in asked if told.of(Stepped, one)]
+    assert {caller: begun.count(caller) for caller in begun} == {"one": 3, "two": 1, "three": 1}
+
+
 def test_a_share_of_a_text_is_masked_as_infill_does_it() -> None:
     model, text = WordModel(words=676), text_of(80)
     plain, many = bound_key("plain", model), bound_key("many", model, subkeys=16)

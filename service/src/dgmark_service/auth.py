@@ -133,8 +133,8 @@ class Authenticator:
         request.state.caller = caller
         return caller
 
-    def count(self, caller: Caller, requests: int = 1) -> None:
-        """Count checks of the public form.
+    def count(self, caller: Caller, requests: int = 1, *, before: int = 0) -> None:
+        """Count checks of the public form, before which so many of the same request were counted.
 
         Raises:
             ErrorAnswer: they are too many.
@@ -142,7 +142,7 @@ class Authenticator:
         # where nobody needs a token, a limit of its own would give a token less than none
         counted = [network(caller.address), *([(caller.name,)] if caller.name and not self._public else [])]
         if caller.public:
-            if requests > self._rate.amount:
+            if before + requests > self._rate.amount:
                 raise Refused(429, f"no more than {self._rate} are answered: send fewer texts in a request")
             wait = max(self._requests.wait(one, requests) for one in counted)
             _refuse_for(wait, f"no more than {self._rate} are answered")

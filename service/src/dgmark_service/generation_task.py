@@ -13,7 +13,6 @@ from sse_starlette.sse import AppStatus, EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
 from dgmark.errors import DgmarkError
-from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.error_handlers import GONE, status_of
 from dgmark_service.jobs import Finished, Job, Marked, Outcome, Started, Stepped
 from dgmark_service.state import ServiceState
@@ -128,11 +127,7 @@ class GenerationTask:
         self.note("mark" if self.job.remask is not None else "fill" if self.job.fills else "write")
 
     async def _message(self) -> Outcome:
-        """What comes next of the text.
-
-        Raises:
-            DgmarkError: it is given up.
-        """
+        """What comes next of the text, unless it is given up."""
         message = await self._messages.get()
         if isinstance(message, DgmarkError):
             self._outcome = "refused" if status_of(message) < 500 else "failed"
@@ -152,7 +147,6 @@ class GenerationTask:
         Raises:
             DgmarkError: the text is given up.
         """
-        again = False
         while self._outcome == "cancelled":
             message = await self._message()
             if isinstance(message, Stepped):
@@ -163,12 +157,10 @@ class GenerationTask:
                 yield message
             elif isinstance(message, Marked):
                 yield message
-            elif isinstance(message, Started):  # what is known better than before, or another process has begun it
-                self.started, again = message, not self.job.fills
+            elif isinstance(message, Started):  # what is known better than before
+                self.started = message
             elif isinstance(message, Finished):
                 text, stopped = self._up_to_stop(message.text)
-                if again and not text.startswith(self.readable()):
-                    raise ErrorAnswer(503, "this text had to be begun again and came out otherwise: ask again")
                 self._finish(replace(message, text=text, ended=message.ended or stopped))
         self.close()
 

@@ -11,12 +11,14 @@ import logging
 import re
 import secrets
 import time
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dgmark_service.error_answers import ErrorAnswer, Refused
@@ -60,8 +62,7 @@ class RequestMiddleware:
     settings: ServiceSettings
     metrics: Metrics
     _requests: int = 0  # not answered yet
-    _bytes: int = 0  # of their bodies
-    _strangers_bytes: int = 0  # of those of strangers
+    _bytes: Counter[bool] = field(default_factory=Counter)  # of their bodies, by whether strangers sent them
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -101,7 +102,8 @@ class RequestMiddleware:
                 await self._with_body(scope, receive, answer)
         finally:
             # a template, not the path itself, of which there is no end
-            path, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - began
+            other = "/static" if isinstance(scope.get("endpoint"), StaticFiles) else "other"
+            path, seconds = getattr(scope.get("route"), "path", other), time.perf_counter() - began
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self.metrics.requests.labels(path, method, str(status)).inc()
             self.metrics.seconds.labels(path).observe(seconds)
@@ -149,15 +151,11 @@ class RequestMiddleware:
 
     async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the application receive the body, up to its largest size and within its time."""
-        size, strangers, arrived, end = 0, 0, False, asyncio.get_running_loop().time() + _BODY_SECONDS
+        size, stranger, arrived, end = 0, False, False, asyncio.get_running_loop().time() + _BODY_SECONDS
 
         async def bounded() -> Message:
-            """The next part of the body.
-
-            Raises:
-                ErrorAnswer: the body is too long or too slow, or all bodies together are too long.
-            """
-            nonlocal size, strangers, arrived
+            """The next part of the body, unless it is too long or too slow, or all bodies together are too long."""
+            nonlocal size, stranger, arrived
             if arrived:
                 return await receive()  # waits until the client goes away
             try:
@@ -166,16 +164,13 @@ class RequestMiddleware:
             except TimeoutError:
                 detail = f"the body did not come within {_BODY_SECONDS:g} seconds: send it again, or less of it"
                 raise ErrorAnswer(408, detail, headers={"connection": "close"}) from None
-            part = len(message.get("body", b""))
-            size += part
-            self._bytes += part
-            if getattr(scope["state"].get("caller"), "stranger", False):  # who asks is known before a body is read
-                strangers += part
-                self._strangers_bytes += part
+            stranger = getattr(scope["state"].get("caller"), "stranger", False)  # which is known before a body is read
+            size += (part := len(message.get("body", b"")))
+            self._bytes[stranger] += part
             if size > self.settings.body_bytes:
                 raise self._too_long()
             most = self.settings.all_bytes
-            if self._bytes > most or (strangers and self._strangers_bytes > most // _STRANGERS_PART):
+            if self._bytes.total() > most or (stranger and self._bytes[True] > most // _STRANGERS_PART):
                 raise self._too_many()
             arrived = not message.get("more_body", False)
             return message
@@ -185,5 +180,4 @@ class RequestMiddleware:
             await self.app(scope, bounded, send)
         finally:
             self._requests -= 1
-            self._bytes -= size
-            self._strangers_bytes -= strangers
+            self._bytes[stranger] -= size

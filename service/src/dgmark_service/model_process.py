@@ -24,28 +24,20 @@ log = logging.getLogger("dgmark_service")
 PAUSE = 5.0  # seconds before a model is loaded again that could not be loaded
 _LOADING = "the model is being loaded: try again in a few seconds"
 _NOT_LOADED = "the model could not be loaded; the operator finds the reason in the service's log"
+_OTHERWISE = "this text had to be begun again, and came out otherwise: ask again"
 _STOPPING = "the service is being stopped, so this text is not finished: ask again"
 
 
 @dataclass
 class _Held:
-    """A job that is under way or waits.
-
-    Attributes:
-        job: the job.
-        outcomes: what comes of it.
-        began: when it came.
-        limit: ends it when its time is up.
-        steps: how many of its steps are told.
-        again: whether it was given to a second process, as the first one ended.
-    """
+    """A job that is under way or waits."""
 
     job: jobs.Job
     outcomes: asyncio.Queue[jobs.Outcome]
     began: float
-    limit: asyncio.TimerHandle
-    steps: int = 0
-    again: bool = False
+    limit: asyncio.TimerHandle  # ends it when its time is up
+    told: list[jobs.Stepped] = field(default_factory=list)
+    again: bool = False  # given to a second process, as the first one ended
 
 
 @dataclass
@@ -102,7 +94,7 @@ class ModelProcess:
             was_ready, self.facts = bool(self.facts), {}
             lost = WorkerLost("the process that runs the model ended, so this text is not finished: ask again")
             # one of these jobs may have ended the process, so that each gets a second one and no third
-            self._give_up(lost, [job for job, held in self._held.items() if held.again or not was_ready])
+            self._give_up(lost, [job for job, held in self._held.items() if held.again])
             if self._failure == _LOADING and not was_ready:
                 self._not_loaded(WorkerLost("the process that runs the model ended before the model was loaded"))
             if not self._was_ready:
@@ -145,10 +137,13 @@ class ModelProcess:
         return held.outcomes
 
     def _out_of_time(self, job: str) -> None:
-        outcomes, seconds = self._held[job].outcomes, self.settings.text_seconds
+        detail = f"the text was not finished within {self.settings.text_seconds:g} seconds, waiting included, which is "
+        detail += "all that a text may take here: ask for a shorter one, or again when the service has less to do"
+        self._refuse(job, detail)
+
+    def _refuse(self, job: str, detail: str) -> None:
+        outcomes = self._held[job].outcomes
         self.drop(job)
-        detail = f"the text was not finished within {seconds:g} seconds, waiting included, which is all that a text "
-        detail += "may take here: ask for a shorter one, or again when the service has less to do"
         outcomes.put_nowait(ErrorAnswer(503, detail))
 
     def drop(self, job: str) -> None:
@@ -208,9 +203,11 @@ class ModelProcess:
         elif outcome is not None and job in self._held:  # not dropped
             held = self._held[job]
             if isinstance(outcome, jobs.Stepped):
-                if outcome.step < held.steps:  # told by the process before
+                if outcome.step < len(held.told):  # by the process before
+                    if outcome != held.told[outcome.step]:
+                        self._refuse(job, _OTHERWISE)
                     return
-                held.steps += 1
+                held.told.append(outcome)
             held.outcomes.put_nowait(outcome)
 
     def _end(self, job: str, outcome: jobs.Outcome) -> None:

@@ -2,8 +2,8 @@
 
 A batch is made of jobs that wait when there is room for one; a text whose holes are chosen is one by itself. Batches
 take turns, a step each: the next step is for the caller for whom the least time was spent, and a caller of whom nothing
-is written gets a batch beside all others. So no caller waits for the end of another one's texts. Runs in a process of
-its own, the only one of the service that needs torch.
+is written begins beside all others. So no caller waits for the end of another one's texts. Runs in a process of its
+own, the only one of the service that needs torch.
 """
 
 import logging
@@ -18,10 +18,10 @@ from typing import Any
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.marks.keyed_side import decode_side
-from dgmark.decode.steps.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
+from dgmark.decode.steps.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed, mapped
 from dgmark.decode.texts.growing import GrowingText
 from dgmark.decode.texts.holes import holed_text, holes_in
-from dgmark.decode.texts.infilling import Infilling, config_of_remasking, remask_steps
+from dgmark.decode.texts.infilling import config_of_remasking, remask_steps
 from dgmark.decode.texts.own_check import TextChecker
 from dgmark.decode.texts.prepared import BatchKind, Prepared, batches_of, check_marking, encode_prompt
 from dgmark.decode.texts.remasking import Remasker
@@ -46,7 +46,7 @@ class ModelWorker:
     Attributes:
         models: the models by name.
         send: is given what becomes of the jobs.
-        rows: the most texts that are written at once, but for one batch of each caller of whom nothing is written.
+        rows: the most texts that are written at once, beside one of each caller of whom none would be.
         batches: the most batches that take turns, with the same exception.
         clock: seconds, by which callers have equal shares.
         facts: what the service knows of each model.
@@ -87,13 +87,11 @@ class ModelWorker:
             most = self.models[message.model].context_length
             detail = f"the text and what is to be written have more than {most} tokens in all, which is all that the "
             detail += "model holds: shorten the text, or ask for less"
-            self._fail(
-                [message.id], ErrorAnswer(400, detail, param=message.prompt_param, code="context_length_exceeded")
-            )
+            self._fail([message], ErrorAnswer(400, detail, param=message.prompt_param, code="context_length_exceeded"))
         except InputError as error:
-            self._fail([message.id], ErrorAnswer(400, str(error), param=message.prompt_param))
+            self._fail([message], ErrorAnswer(400, str(error), param=message.prompt_param))
         except Exception as error:
-            self._fail([message.id], error)
+            self._fail([message], error)
         else:
             self._waiting.append(text)
             self.send((message.id, text.started))
@@ -104,7 +102,7 @@ class ModelWorker:
         if not self._running:
             return
         batch = self._next()
-        callers, began = batch.callers, self.clock()
+        callers, began = {job.caller for job in batch.left}, self.clock()
         try:
             for message in batch.step():
                 self.send(message)
@@ -112,9 +110,9 @@ class ModelWorker:
             # the others go on: a decode shares nothing with the next one
             self._fail(batch.left, error)
             return
-        each = (self.clock() - began) / max(1, len(callers))
-        for caller in callers:
-            self._spent[caller] += each
+        seconds = self.clock() - began
+        for caller in callers:  # who share a batch have equal parts of it, however many texts they have there
+            self._spent[caller] += seconds / len(callers)
         if batch.left:
             self._running.append(batch)
 
@@ -123,10 +121,10 @@ class ModelWorker:
 
         A caller who comes begins with the least that was spent for anyone, and one who goes is forgotten.
         """
-        callers = {caller for batch in self._running for caller in batch.callers}
+        callers = {job.caller for batch in self._running for job in batch.left}
         least = min((spent for caller, spent in self._spent.items() if caller in callers), default=0.0)
         self._spent = {caller: self._spent.get(caller, least) for caller in callers}
-        batch = min(self._running, key=lambda one: min(map(self._spent.__getitem__, one.callers), default=0.0))
+        batch = min(self._running, key=lambda one: min((self._spent[job.caller] for job in one.left), default=0.0))
         self._running.remove(batch)
         return batch
 
@@ -139,13 +137,7 @@ class ModelWorker:
         began = time.perf_counter()
         remasker = Remasker(model, request.whole_key, config, **(job.remask or {}))
         steps = remask_steps(remasker, request, TextChecker(model.tokenizer) if job.check else None)
-        while True:
-            try:
-                step = next(steps)
-            except StopIteration as end:
-                made: Infilling = end.value
-                break
-            yield jobs.Marked(step.done, step.of)
+        made = yield from mapped(steps, lambda step: jobs.Marked(step.done, step.of))
         self._speeds[_marked_as(job)] = (time.perf_counter() - began) / len(made.token_ids)
         tokens = sum(end - start for start, end in made.holes)
         _check_length(job, self.facts[job.model], tokens)
@@ -168,9 +160,8 @@ class ModelWorker:
         """Begin a batch with the first text that may begin, if there is one."""
         room, waiting = self.rows - sum(len(batch.left) for batch in self._running), list(self._waiting)
         if room < 1 or len(self._running) >= self.batches:
-            room = self.rows
-            served = {caller for batch in self._running for caller in batch.callers}
-            waiting = [text for text in waiting if text.job.caller not in served]
+            served = {job.caller for batch in self._running for job in batch.left}
+            room, waiting = max(1, room), [text for text in waiting if text.job.caller not in served]
         if not waiting:
             return
         if isinstance(waiting[0], _Marking):
@@ -183,14 +174,14 @@ class ModelWorker:
         try:
             self._running.append(_Batch(members))
         except Exception as error:
-            self._fail([text.job.id for text in members], error)
+            self._fail([text.job for text in members], error)
 
-    def _fail(self, ids: Iterable[str], error: Exception) -> None:
+    def _fail(self, failed: Iterable[jobs.Job], error: Exception) -> None:
         if not isinstance(error, DgmarkError):
-            log.error("jobs %s failed", ", ".join(ids), exc_info=error)
+            log.error("jobs %s failed", ", ".join(job.id for job in failed), exc_info=error)
             error = DgmarkError("the model could not write this text")
-        for job in ids:
-            self.send((job, error))
+        for job in failed:
+            self.send((job.id, error))
 
     def _prepared(self, job: jobs.Job) -> "_Text | _Marking":
         """Check and encode a job."""
@@ -235,40 +226,27 @@ def _check_mark(model: Denoiser, key: WatermarkKey, job: jobs.Job, config: Decod
     at_once = config.steps is not None and config.steps <= -(-tokens // config.block_length)
     by_order = decode_side([key]).marks_by_order
     if (by_order and block == 1 < tokens) or (at_once and block > 1):
-        raise ErrorAnswer(
-            400,
-            "these settings leave hardly any mark: use a block length above 1 and more steps than blocks, or turn the "
-            "watermark off",
-            param="block_length" if block == 1 else "num_denoising_steps",
-        )
+        detail = "these settings leave hardly any mark: use a block length above 1 and more steps than blocks, or turn "
+        param = "block_length" if block == 1 else "num_denoising_steps"
+        raise ErrorAnswer(400, f"{detail}the watermark off", param=param)
 
 
 def _check_length(job: jobs.Job, facts: jobs.ModelFacts, tokens: int) -> None:
     """Refuse a text of so many tokens where every text must be marked and these are too few."""
     fewest = min(jobs.MIN_MARKED_TOKENS, job.own_block(facts))
     if job.enforced and tokens < fewest:
-        raise ErrorAnswer(
-            400,
-            f"every text of this service is marked, and {tokens} tokens are too few for that: ask for {fewest} or more",
-            param=job.limit_param if job.max_tokens is not None else job.prompt_param,
-        )
+        detail = f"every text of this service is marked, and {tokens} tokens are too few for that: ask for {fewest} or "
+        param = job.limit_param if job.max_tokens is not None else job.prompt_param
+        raise ErrorAnswer(400, f"{detail}more", param=param)
 
 
 @dataclass(eq=False)
 class _Text:
-    """A job that can be decoded, and what is written of it.
-
-    Attributes:
-        job: the job.
-        model: its model.
-        prepared: its one request.
-        started: that it is accepted.
-        steps: the number of steps.
-    """
+    """A job that can be decoded, and what is written of it."""
 
     job: jobs.Job
     model: Denoiser
-    prepared: Prepared
+    prepared: Prepared  # with one request
     started: jobs.Started
     steps: int = 0
 
@@ -318,11 +296,7 @@ class _Text:
 
 
 class _Batch:
-    """Texts that are decoded together.
-
-    Attributes:
-        left: the ids of the jobs that are not done.
-    """
+    """Texts that are decoded together."""
 
     def __init__(self, texts: list[_Text]) -> None:
         prepared = Prepared.joined([text.prepared for text in texts])
@@ -332,13 +306,9 @@ class _Batch:
         self._events = BatchEvents(batch.canvas, batch.rows, prepared.model.end_ids)
 
     @property
-    def left(self) -> list[str]:
-        return [text.job.id for row, text in enumerate(self._texts) if row not in self._dropped]
-
-    @property
-    def callers(self) -> list[str]:
-        """Who waits for its texts, once for each text."""
-        return [text.job.caller for row, text in enumerate(self._texts) if row not in self._dropped]
+    def left(self) -> list[jobs.Job]:
+        """The jobs that are not done."""
+        return [text.job for row, text in enumerate(self._texts) if row not in self._dropped]
 
     def drop(self, job: str) -> None:
         """Write this job no further."""
@@ -361,21 +331,10 @@ class _Batch:
 
 
 class _Marking:
-    """A text whose holes are chosen, a step at a time.
-
-    Attributes:
-        job: the job.
-        started: that it is accepted; how many tokens are masked is known at its end.
-        left: the id of the job, until it is done.
-    """
+    """A text whose holes are chosen, a step at a time; how many tokens are masked is known at its end."""
 
     def __init__(self, job: jobs.Job, started: jobs.Started, steps: Iterator[jobs.Outcome]) -> None:
-        self.job, self.started, self.left, self._steps = job, started, [job.id], steps
-
-    @property
-    def callers(self) -> list[str]:
-        """Who waits for it."""
-        return [self.job.caller]
+        self.job, self.started, self.left, self._steps = job, started, [job], steps
 
     def drop(self, job: str) -> None:
         """Mark this text no further."""
@@ -397,19 +356,9 @@ def _marked_as(job: jobs.Job) -> tuple[str, float]:
 
 
 def serve_jobs(
-    inbox: "SimpleQueue[jobs.ToWorker]",
-    send: Send,
-    models: Mapping[str, Mapping[str, Any]],
-    rows: int,
+    inbox: "SimpleQueue[jobs.ToWorker]", send: Send, models: Mapping[str, Mapping[str, Any]], rows: int
 ) -> None:
-    """Load the models, and do jobs for ever.
-
-    Args:
-        inbox: jobs as they come.
-        send: is given what becomes of them.
-        models: by the name of each model, the arguments that load it.
-        rows: the most texts that are written at once.
-    """
+    """Load the models, by their names and the arguments that load them, and do jobs for ever; see `ModelWorker`."""
     try:
         loaded = {name: load_model(**arguments) for name, arguments in models.items()}
     except Exception as error:
@@ -433,6 +382,5 @@ def _facts(model: Denoiser) -> jobs.ModelFacts:
         chat = bool(template_of(model))
     except SettingsError:
         chat = False
-    traits = traits_of(model)
-    block = traits.defaults.get("block_length", DecodeConfig.block_length)
+    block = traits_of(model).defaults.get("block_length", DecodeConfig.block_length)
     return jobs.ModelFacts(model.context_length, block, chat)

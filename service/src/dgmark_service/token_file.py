@@ -37,9 +37,8 @@ API_TOKEN = "DGMARK_API_TOKEN"  # noqa: S105 (its name)
 MIN_SECRET = 24
 
 
-def _with_zone(time: datetime) -> datetime:
-    """A time that names no zone is one of UTC."""
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+# a time that names no zone is one of UTC
+_Time = Annotated[datetime, AfterValidator(lambda time: time if time.tzinfo else time.replace(tzinfo=UTC))]
 
 
 class Token(BaseModel):
@@ -60,7 +59,7 @@ class Token(BaseModel):
     scopes: tuple[Scope, ...] = Field(min_length=1)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     created: str
-    expires: Annotated[datetime, AfterValidator(_with_zone)] | None = None
+    expires: _Time | None = None
     keys: tuple[str, ...] | None = None
 
 
@@ -123,11 +122,7 @@ class TokenFile:
         return self._tokens
 
     def last_good(self) -> tuple[Token, ...]:
-        """All tokens of the file; while a mistake makes it no file of tokens, those of before, as the log says once.
-
-        Raises:
-            KeyFileNotFound: the file cannot be read.
-        """
+        """Its `tokens`; while a mistake makes it no file of tokens, those of before, as the log says once."""
         try:
             tokens, fault = self.tokens(), ""
         except InputError as error:
