@@ -397,5 +397,6 @@ def test_an_answer_that_nobody_reads_ends(monkeypatch: pytest.MonkeyPatch) -> No
     async def full(_: Any) -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(TimeoutError):
-        asyncio.run(gate(app)({**post(), "method": "GET"}, unheard, full))
+    held = gate(app)
+    asyncio.run(held({**post(), "method": "GET"}, unheard, full))
+    assert held.metrics.requests.labels("other", "GET", "499")._value.get() == 1

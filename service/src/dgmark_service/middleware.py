@@ -22,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dgmark_service.error_answers import ErrorAnswer, Refused
-from dgmark_service.error_handlers import NOTHING_HERE, response_to
+from dgmark_service.error_handlers import GONE, NOTHING_HERE, response_to
 from dgmark_service.settings import LOCAL_NAMES, ServiceSettings
 from dgmark_service.telemetry import Metrics
 
@@ -77,19 +77,23 @@ class RequestMiddleware:
             scope["root_path"] = root
             if not f"{scope['path']}/".startswith(f"{root}/"):  # the proxy took it off
                 scope["path"] = root + scope["path"]
-        began, status = time.perf_counter(), 500
+        began, status, unread = time.perf_counter(), 500, False
 
         async def answer(message: Message) -> None:
             """Send a part of the answer, with the headers of every answer."""
-            nonlocal status
+            nonlocal status, unread
             if message["type"] == "http.response.start":
                 status = message["status"]
                 own = MutableHeaders(scope=message)
                 own["x-request-id"] = request_id
                 for name, value in _HEADERS.items():
                     own.setdefault(name, value)
-            async with asyncio.timeout(_READ_SECONDS):
-                await send(message)
+            try:
+                async with asyncio.timeout(_READ_SECONDS):
+                    await send(message)
+            except TimeoutError:
+                unread = True
+                raise
 
         try:
             refusal = self._refusal(headers, scope["method"], scope["path"])
@@ -100,6 +104,10 @@ class RequestMiddleware:
                 await self.app(scope, receive, answer)
             else:
                 await self._with_body(scope, receive, answer)
+        except Exception:  # a stream raises a group of errors
+            if not unread:
+                raise
+            status = GONE
         finally:
             # a template, not the path itself, of which there is no end
             other = "/static" if isinstance(scope.get("endpoint"), StaticFiles) else "other"
