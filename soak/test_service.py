@@ -115,7 +115,7 @@ def public(bench: Bench, tmp_path: Path) -> Iterator[Served]:
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_others_do_not_stop_a_token_holder(public: Served, killed: bool) -> None:
-    """Strangers send what is costly at full speed, and a rival has long texts marked: a holder's checks and texts go on.
+    """Strangers send what is costly, and a rival has long texts marked: a holder's checks and texts go on.
 
     Also if the process that writes is lost once; and memory does not grow.
     """
