@@ -1,4 +1,4 @@
-"""Attempts on a running service: strangers who send what costs much, and reloads while it checks texts."""
+"""Attempts on a running service: strangers who send what costs much, long texts of another, reloads, lost processes."""
 
 import json
 import os
@@ -21,6 +21,8 @@ import pytest
 
 from soak.bench import HANGS, TEXT, Bench
 
+# about 1,200 words
+LONG = "the boat went down to the quiet river and then they saw what was left of the old house near it. " * 60
 SECONDS = float(os.environ.get("SOAK_STRANGERS", "60"))  # 600 before a release
 # what costs a service much for each byte that is sent; all of it strangers may send
 JSON, FORM = "application/json", "multipart/form-data; boundary=x"
@@ -52,6 +54,7 @@ class Served(NamedTuple):
     port: int
     keys: Path
     token: str = ""
+    rival: str = ""
 
     def ask(
         self, path: str, body: bytes | None = None, headers: dict[str, str] | None = None, seconds: float = HANGS
@@ -71,14 +74,14 @@ def served(bench: Bench, tmp_path: Path) -> Iterator[Served]:
     yield from _served(bench, tmp_path, ["--workers", 1])
 
 
-def _served(bench: Bench, keys: Path, options: list[object], token: str = "") -> Iterator[Served]:
+def _served(bench: Bench, keys: Path, options: list[object], *tokens: str) -> Iterator[Served]:
     """A service with these keys, which SIGTERM ends; it reports what holds its event loop for over 100 ms."""
     process = bench.start(["serve", "--keys", keys, "--port", 0, *options], PYTHONASYNCIODEBUG="1")
     assert process.stdout is not None
     said = b""
     while (port := re.search(rb"running on http://127\.0\.0\.1:(\d+)", said)) is None:
         said += os.read(process.stdout.fileno(), 4096) or pytest.fail(f"no service started: {said!r}")
-    one, ready = Served(process.pid, int(port[1]), keys, token), False
+    one, ready = Served(process.pid, int(port[1]), keys, *tokens), False
     while not ready:
         assert process.poll() is None, "the service ended before it was ready"
         with suppress(OSError):
@@ -97,19 +100,27 @@ def _served(bench: Bench, keys: Path, options: list[object], token: str = "") ->
 
 @pytest.fixture
 def public(bench: Bench, tmp_path: Path) -> Iterator[Served]:
-    """A service with a model for everybody, and a token for one."""
+    """A service with a model for everybody, and tokens for two."""
     shutil.copy(bench.key, tmp_path)
-    made = bench.run("access", "keygen", tmp_path / "tokens", "holder", "--scope", "detect:full", "--scope", "generate")
-    token = next(word.decode() for word in made.output.split() if word.startswith(b"dgm_"))
+    tokens = list[str]()
+    for name in ("holder", "rival"):
+        scopes = [word for scope in ("detect:full", "generate", "admin") for word in ("--scope", scope)]
+        made = bench.run("access", "keygen", tmp_path / "tokens", name, *scopes)
+        tokens += [word.decode() for word in made.output.split() if word.startswith(b"dgm_")]
     bench.run("keygen", tmp_path / "main.json", "--model", "storyteller")
     options = ["--tokens", tmp_path / "tokens", "--public", "--public-rate", "100000 per minute", "--workers", 2]
     models = ["--model", "storyteller", "--generate-key", "main"]
-    yield from _served(bench, tmp_path, [*options, *models], token=token)
+    yield from _served(bench, tmp_path, [*options, *models], *tokens)
 
 
-def test_strangers_do_not_stop_a_token_holder(public: Served) -> None:
-    """Strangers send what is costly at full speed; a holder's checks and texts go on, and memory does not grow."""
+@pytest.mark.parametrize("killed", [False, True])
+def test_others_do_not_stop_a_token_holder(public: Served, killed: bool) -> None:
+    """Strangers send what is costly, and a rival has long texts marked: a holder's checks and texts go on.
+
+    Also if the process that writes is lost once; and memory does not grow.
+    """
     over, checks, texts, statuses = threading.Event(), list[float](), list[float](), Counter[int]()
+    marked = list[int]()
 
     def strangers(seed: int) -> None:
         rng = random.Random(seed)
@@ -128,28 +139,46 @@ def test_strangers_do_not_stop_a_token_holder(public: Served) -> None:
     def holder(times: list[float], path: str, body: bytes) -> None:
         while not over.is_set():
             began = time.monotonic()
-            public.ask(path, body)
-            times.append(time.monotonic() - began)
+            try:
+                public.ask(path, body)
+                times.append(time.monotonic() - began)
+            except urllib.error.HTTPError as error:
+                if not killed or error.code != 503:
+                    raise
+                time.sleep(1)  # while the model is loaded again
+
+    def rival(number: int) -> None:
+        headers = {"authorization": f"Bearer {public.rival}"}
+        long = json.dumps({"text": f"{number} {LONG}", "share": 0.5}).encode()
+        while not over.is_set():
+            with suppress(OSError):  # also when the service ends
+                public.ask("/v1/infill", long, headers, seconds=1000)
+                marked.append(number)
 
     check, text = json.dumps({"text": TEXT}).encode(), json.dumps({"prompt": "Once", "max_tokens": 64}).encode()
     work = [(holder, (checks, "/v1/detect", check)), (holder, (texts, "/v1/generate", text))]
     threads = [threading.Thread(target=one, args=given) for one, given in work]
     threads += [threading.Thread(target=strangers, args=(seed,)) for seed in range(8)]
     os.nice(5)  # as if the clients were on another machine, whose processor the service does not share
-    for thread in threads:
+    rivals = [threading.Thread(target=rival, args=(number,), daemon=True) for number in range(4)]
+    for thread in (*threads, *rivals):
         thread.start()
     time.sleep(SECONDS / 2)
     server = psutil.Process(public.pid)
+    if killed:
+        max(server.children(), key=lambda child: child.memory_info().rss).kill()  # the one that has the model
     before = server.memory_info().rss
     time.sleep(SECONDS / 2)
     grown = server.memory_info().rss - before
+    (lost,) = re.findall(rb"^dgmark_workers_lost_total (\d+)", public.ask("/metrics"), re.MULTILINE)
     over.set()
     for thread in threads:
         thread.join(HANGS)
     ranked = sorted(checks)
     print(f"checks: {len(checks)}, p99 {ranked[int(0.99 * len(ranked))]:.2f} s, longest {ranked[-1]:.2f} s")
     print(
-        f"texts: {len(texts)}, longest {max(texts, default=0):.1f} s; strangers: {dict(statuses)}; {grown:,} bytes more"
+        f"texts: {len(texts)}, longest {max(texts, default=0):.1f} s; {len(marked)} long texts marked; "
+        f"strangers: {dict(statuses)}; {grown:,} bytes more; {int(lost)} processes lost"
     )
     assert checks
     assert texts

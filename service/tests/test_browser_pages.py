@@ -164,11 +164,58 @@ def test_the_scale_shows_where_the_text_lies_and_moves_no_verdict(page: Any) -> 
         check(page, text)
         pin, line = (page.locator(f"#{name}").bounding_box()["x"] for name in ("pin", "threshold"))
         assert (pin < line) == (side == "left")
+        here, pin = (page.locator(f"#{name}").bounding_box() for name in ("here", "pin"))
+        assert here["x"] <= pin["x"] + pin["width"] / 2 <= here["x"] + here["width"]
         assert page.query_selector("#result input") is None
         assert page.inner_text("#here").split("\n")[1] in page.get_attribute("#scale", "aria-label")
     assert "that this service was started with (1 in 10,000)" in page.inner_text("#sureness")
     ticks = page.eval_on_selector_all(".tick", "all => all.map(one => one.getBoundingClientRect().x)")
     assert [right - left for left, right in pairwise(ticks)] == pytest.approx([(ticks[6] - ticks[0]) / 6] * 6, abs=1)
+
+
+def test_a_verdict_has_the_screen_and_a_print_has_no_words_of_the_screen(page: Any) -> None:
+    page.set_viewport_size({"width": 1200, "height": 800})
+    height = page.locator("#text").bounding_box()["height"]
+    check(page, MARKED)
+    assert page.locator("#text").bounding_box()["height"] < height / 2
+    assert page.locator("#verdict").bounding_box()["y"] + page.evaluate("scrollY") < 800
+    page.emulate_media(media="print")
+    shown = page.inner_text("body")
+    assert shown.lstrip().startswith("●")
+    assert "Paste a text" not in shown
+    page.emulate_media(media="screen")
+    page.focus("#text")
+    assert page.locator("#text").bounding_box()["height"] == height
+
+
+def test_without_javascript_nothing_looks_as_if_it_worked(browser: Any, address: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    for name in ("", *PAGES):
+        page.goto(f"{address}/{name}")
+        assert page.is_visible("noscript")
+        assert page.locator("#form :is(button, input, textarea, select):enabled").count() == 0
+    context.close()
+
+
+def test_a_reload_asks_before_it_loses_a_text(page: Any) -> None:
+    asked: list[str] = []
+
+    def dismiss(dialog: Any) -> None:
+        asked.append(dialog.type)
+        dialog.dismiss()
+
+    page.click("#text")
+    page.once("dialog", dismiss)
+    page.evaluate("location.reload()")  # of nothing that was entered
+    page.wait_for_function("typeof service !== 'undefined' && service !== null")
+    assert not asked
+    page.click("#text")
+    page.fill("#text", PLAIN)
+    page.evaluate("location.reload()")
+    page.wait_for_timeout(300)
+    assert asked == ["beforeunload"]
+    assert page.input_value("#text") == PLAIN
 
 
 def test_a_document_is_checked_and_its_report_is_signed(page: Any, tmp_path: Path) -> None:
@@ -202,7 +249,7 @@ def test_several_documents_are_a_table_and_each_shows_its_answer(page: Any, tmp_
     assert "4 documents" in page.inner_text("#chosen")
     page.click("#submit")
     page.wait_for_selector("text=going on in 1 seconds")
-    page.wait_for_selector("text=4 documents are checked.")
+    page.wait_for_selector("text=4 documents were checked.")
     rows = [row.inner_text().split("\t") for row in page.query_selector_all("#rows tr")]
     assert [name for name, _ in rows] == list(contents)
     found, absent, picture, short = (answer for _, answer in rows)
@@ -608,6 +655,19 @@ def test_a_text_is_marked_and_shown_before_and_after(page: Any) -> None:
 
 
 @marking
+def test_the_page_says_beforehand_whether_a_text_will_be_found(page: Any) -> None:
+    page.wait_for_selector("#outlook >> text=/Texts of about [0-9,]+ words or more will probably be found/")
+    page.select_option("#share", "0.1")
+    page.fill("#text", PLAIN)
+    said = f"This text will probably not be found: it has {len(PLAIN.split())} words, and about "
+    assert page.inner_text("#outlook").startswith(said)
+    page.select_option("#share", "0.5")
+    assert page.inner_text("#outlook").startswith("This text is long enough to be found")
+    options = page.eval_on_selector_all("#share option", "all => all.map(one => one.value)")
+    assert options == [*page.evaluate("service.keys[0].tokens_needed_by_share"), "1"]
+
+
+@marking
 def test_a_text_that_cannot_be_marked_is_refused_in_the_words_of_the_service(page: Any) -> None:
     refused = {" ": "There is no text yet", "THE SEA": "No word of this text may be replaced: words in small"}
     for text, told in refused.items():
@@ -674,8 +734,16 @@ def note_of(page: Any, words: str) -> None:
     page.wait_for_function("words => document.getElementById('token-note').textContent === words", arg=words)
 
 
-def give(page: Any, token: str) -> None:
+def enter(page: Any, token: str) -> None:
+    """Fill the field for the token, which stands behind its name where none is needed."""
+    page.wait_for_selector("#token-field:not([hidden])")
+    if page.is_hidden("#token"):
+        page.click("#token-field > summary")
     page.fill("#token", token)
+
+
+def give(page: Any, token: str) -> None:
+    enter(page, token)
     page.keyboard.press("Tab")
 
 
@@ -771,7 +839,8 @@ def test_a_key_that_was_chosen_stays_chosen_when_a_token_is_entered(visitor: Any
     visitor.wait_for_selector("#key-field:not([hidden])")
     visitor.select_option("#key", "two")
     visitor.fill("#text", PLAIN)
-    visitor.fill("#token", visitor.held["full"])
+    assert visitor.is_hidden("#token")
+    enter(visitor, visitor.held["full"])
     with visitor.expect_request("**/v1/detect") as asked:
         visitor.click("#submit")
     assert (asked.value.post_data_json["key"], visitor.input_value("#key")) == ("two", "two")
@@ -927,6 +996,6 @@ def test_the_public_page_takes_a_token_and_then_shows_the_numbers(browser: Any, 
         page.goto(f"{address}/marks/")
         check(page, MARKED)
         assert "p-value" not in page.inner_text("#facts")
-        page.fill("#token", token)
+        enter(page, token)
         check(page, MARKED)
         assert "p-value" in page.inner_text("#facts")

@@ -185,6 +185,12 @@ NEUTRAL: dict[str, Any] = {
     "metadata": {"run": "5"},
     "service_tier": "auto",
     "stream_options": None,
+    "repetition_penalty": 1.0,  # from here on of others' servers
+    "min_p": 0.0,
+    "min_tokens": 0,
+    "stop_token_ids": [],
+    "ignore_eos": False,
+    "top_k": -1,
 }
 OF_CHAT: dict[str, Any] = {
     "top_logprobs": 2,  # of probabilities that are not asked for
@@ -237,7 +243,14 @@ TOOL: Any = {"type": "function", "function": {"name": "f"}}
         ({"logprobs": True}, "logprobs", "out of order"),
         ({"tools": [TOOL]}, "tools", "no tools"),
         ({"frequency_penalty": 0.5}, "frequency_penalty", "less likely"),
-        ({"presence_penalty": False}, "presence_penalty", "less likely"),
+        ({"presence_penalty": True}, "presence_penalty", "less likely"),
+        ({"extra_body": {"repetition_penalty": 1.1}}, "repetition_penalty", "less likely"),
+        ({"extra_body": {"min_p": 0.1}}, "min_p", "top_k and top_p"),
+        ({"extra_body": {"min_tokens": 4}}, "min_tokens", "end token"),
+        ({"extra_body": {"stop_token_ids": [2]}}, "stop_token_ids", "end token"),
+        ({"extra_body": {"ignore_eos": True}}, "ignore_eos", "end token"),
+        ({"extra_body": {"allowed_token_ids": [2]}}, "allowed_token_ids", "single tokens"),
+        ({"extra_body": {"structured_outputs": {"choice": ["a"]}}}, "structured_outputs", "no given form"),
         ({"response_format": {"type": "json_object"}}, "response_format", "plain text"),
         ({"temperature": 0}, "temperature", "bias"),
         ({"logit_bias": {"5": 1}}, "logit_bias", "single tokens"),

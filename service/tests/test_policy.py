@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,21 @@ from starlette.testclient import TestClient
 import dgmark
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.decode.settings_file import TunedSettings
+from dgmark.detection.detector import Detector
 from dgmark.errors import SettingsError
+from dgmark.report.page import to_json
+from dgmark.report.signing import SigningKey
+from dgmark.report.statement import Report
 from dgmark.watermark.policy import MarkingRefused, MarkingRequest
 from dgmark.watermark.position import PositionSpec
 from dgmark_service.app import create_app
 from dgmark_service.error_handlers import _answer_to
 from dgmark_service.offers import Offer, offers_of
 from dgmark_service.settings import ModelSource, ServiceSettings
+from dgmark_service.token_file import TokenFile
 from support.fresh_process import run_fresh
 from support.known_keys import known_key
-from support.services import bearer, key_folder
+from support.services import bearer, key_folder, wait_for
 
 KEYS = {"one": known_key("one", rule="bigram"), "many": known_key("many", subkeys=64)}
 STORYTELLER = ModelSource({"name_or_path": BUILTIN})
@@ -109,6 +115,40 @@ def test_a_page_is_closed_to_foreign_code_and_its_scripts_find_their_elements(cl
         fields = re.findall(r'<(?:textarea|select|input) id="(\w+)"', answer.text)
         assert fields == ["text", "keep", "model", "key", "share", "token"]
         assert re.findall(r'value="([\d.]+)" selected', answer.text) == ["0.25"]
+
+
+def test_no_answer_names_a_key_that_the_caller_may_not_use(tmp_path: Path) -> None:
+    keys, tokens = key_folder(tmp_path, "own", "rival"), tmp_path / "tokens.json"
+    source = ModelSource({"name_or_path": BUILTIN, "device": "cpu"})
+    settings: Any = {"models": (source,), "generate_keys": ("rival", "own"), "tokens": tokens, "workers": 1}
+    app = create_app(ServiceSettings(keys, signer=SigningKey.generate(), **settings))
+    scopes = ["detect:full", "generate", "admin"]
+    caller = {"authorization": f"Bearer {TokenFile(tokens).add('tenant', scopes, keys=['own'])}"}
+    report = Report.of(Detector(known_key("own", rule="bigram")), "a", "some words")
+    short: dict[str, Any] = {"max_tokens": 4, "temperature": 0.5}
+    asked: dict[str, Any] = {
+        "/v1/detect": {"text": "some words", "spans": True},
+        "/v1/report": {"text": "some words", "format": "json"},
+        "/v1/report/join": {"reports": [to_json(report).decode()]},
+        "/v1/generate": {"prompt": "Once", "check": True, **short},
+        "/v1/infill": {"text": "Once [mask:4] a time.", "temperature": 0.5},
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": "Once"}], **short},
+        "/v1/completions": {"prompt": "Once", **short},
+        "/v1/report/verify": {},
+    }
+    named, statuses = known_key("rival", rule="bigram").fingerprint, Counter[int]()
+    with TestClient(app, "http://localhost", raise_server_exceptions=False, headers=caller) as client:
+        wait_for(lambda: client.get("/readyz").status_code == 200)
+        walked = {(path, kind) for path, kinds in app.openapi()["paths"].items() for kind in kinds}
+        assert {path for path, kind in walked if kind == "post"} == asked.keys()
+        for path, kind in walked:
+            wrong: list[dict[str, Any]] = [{}, {"x": 1}, {"key": "nobody"}, {"watermark": {"key_id": "nobody"}}]
+            for more in wrong if kind == "post" else [{}]:
+                body = {**asked[path], **more} if kind == "post" else None
+                answer = client.request(kind, path.replace("{name}", BUILTIN), json=body)
+                statuses[answer.status_code] += 1
+                assert not {"rival", named} & set(re.findall(r"\w+", answer.text)), path
+    assert statuses[200] > 10
 
 
 def test_writing_needs_the_scope(client: TestClient, folder: Path) -> None:

@@ -13,7 +13,9 @@ from starlette.testclient import TestClient
 
 from dgmark.errors import SettingsError
 from dgmark.report.joined import MAX_REPORTS
+from dgmark_service import middleware
 from dgmark_service.app import create_app
+from dgmark_service.auth import Caller
 from dgmark_service.bodies import MAX_OPTIONS
 from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.middleware import RequestMiddleware
@@ -147,9 +149,9 @@ def test_several_texts_are_checked_in_one_request(client: TestClient) -> None:
 def test_each_of_several_texts_has_its_own_error(tmp_path: Path) -> None:
     (tmp_path / "keys").mkdir()
     known_key("many", subkeys=65_536).save(tmp_path / "keys" / "many.json")
-    app = create_app(ServiceSettings(tmp_path / "keys", workers=1, seconds=2))
+    app = create_app(ServiceSettings(tmp_path / "keys", workers=1, seconds=20))
     with TestClient(app, "http://localhost") as client:
-        short, long = client.post("/v1/detect", json={"texts": ["some words", "word " * 20_000]}).json()["results"]
+        short, long = client.post("/v1/detect", json={"texts": ["some words", "word " * 190_000]}).json()["results"]
     assert short["verdict"] == "uncertain"
     assert (long["error"]["status"], "verdict" in long) == (413, False)
 
@@ -247,7 +249,10 @@ def test_every_answer_has_an_id_and_closed_doors(client: TestClient) -> None:
 def test_an_invented_method_is_no_series_of_its_own(client: TestClient) -> None:
     for method in ("FOO", "BAR", "get"):
         client.request(method, "/healthz")
-    methods = set(re.findall(r'dgmark_requests_total{method="(\w+)"', client.get("/metrics").text))
+    assert client.get("/static/page.css").status_code == 200
+    counted = client.get("/metrics").text
+    assert 'dgmark_requests_total{method="GET",path="/static",status="200"}' in counted
+    methods = set(re.findall(r'dgmark_requests_total{method="(\w+)"', counted))
     assert "other" in methods
     assert methods <= {"GET", "HEAD", "POST", "other"}
 
@@ -353,3 +358,45 @@ def test_all_requests_together_have_a_largest_number_and_size() -> None:
                 statuses.clear()
 
     asyncio.run(asking())
+
+
+def test_strangers_have_a_part_of_the_memory_for_bodies_and_a_body_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "_BODY_SECONDS", 0.05)
+
+    async def asking() -> None:
+        statuses = list[int]()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            scope["state"]["caller"] = Caller(None, frozenset(), "here", stranger=scope["path"] == "/stranger")
+            try:
+                while True:
+                    await receive()
+            except ErrorAnswer as error:
+                statuses.append(error.status)
+
+        async def body() -> Any:  # whose end never comes
+            if not parts:
+                await asyncio.Event().wait()
+            return {"type": "http.request", "body": parts.pop(), "more_body": True}
+
+        for path, status in (("/stranger", 429), ("/holder", 408)):
+            parts, held = [b"123456"], gate(app, all_bytes=10)
+            await held({**post(), "path": path}, body, unheard)
+            assert statuses.pop() == status
+            assert held._bytes.total() == 0
+
+    asyncio.run(asking())
+
+
+def test_an_answer_that_nobody_reads_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "_READ_SECONDS", 0.05)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def full(_: Any) -> None:
+        await asyncio.Event().wait()
+
+    held = gate(app)
+    asyncio.run(held({**post(), "method": "GET"}, lambda: full(None), full))
+    assert held.metrics.requests.labels("other", "GET", "499")._value.get() == 1

@@ -54,14 +54,14 @@ class Shared:
         raise SettingsError("this is wrong")
 
 
-def pool_of(workers: int = 1, *, queue: int = 9, seconds: float = 30) -> tuple[WorkerPool[Shared], list[int]]:
+def pool_of(workers: int = 1, *, queue: int = 9, seconds: float = 30) -> tuple[WorkerPool, list[int]]:
     """A pool, which is not started, and a number for each worker that it loses."""
     lost: list[int] = []
     settings = ServiceSettings(Path("keys"), workers=workers, queue=queue, seconds=seconds, worker_bytes=MEMORY)
     return WorkerPool(Shared("shared"), settings, lambda: lost.append(1)), lost
 
 
-async def run(pool: WorkerPool[Shared], work: Callable[..., T], *arguments: Any) -> T:
+async def run(pool: WorkerPool, work: Callable[..., T], *arguments: Any) -> T:
     async with pool.turn():
         return await pool.run(work, *arguments)
 
@@ -69,12 +69,12 @@ async def run(pool: WorkerPool[Shared], work: Callable[..., T], *arguments: Any)
 class Asking:
     """Somebody who waits for a turn, and holds it until they are to go."""
 
-    def __init__(self, workers: WorkerPool[Shared], *, stranger: bool) -> None:
+    def __init__(self, workers: WorkerPool, *, stranger: bool) -> None:
         self.over = asyncio.Event()
         self.has_it = False
         self.task = asyncio.create_task(self._ask(workers, stranger))
 
-    async def _ask(self, workers: WorkerPool[Shared], stranger: bool) -> None:
+    async def _ask(self, workers: WorkerPool, stranger: bool) -> None:
         async with workers.turn(stranger=stranger):
             self.has_it = True
             await self.over.wait()

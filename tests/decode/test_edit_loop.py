@@ -17,6 +17,7 @@ from dgmark.decode.marks.bigram import BigramSide
 from dgmark.decode.marks.keyed_side import decode_side
 from dgmark.decode.marks.rules import Places
 from dgmark.decode.steps.proposals import keyed_draw
+from dgmark.decode.steps.settled import SettledBlocks
 from dgmark.errors import InputError, SettingsError
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser

@@ -26,6 +26,8 @@ T = TypeVar("T", schemas.DetectRequest, schemas.ReportRequest)
 
 # what the public form may choose: anything else would make its verdict a number
 _PUBLIC_FIELDS = {"key", "keys", "text", "texts", "spans", "include_text", "name", "format"}
+# of a text, as the page Mark offers them; all that may be replaced is hardly less than half
+_SHARES = ("0.1", "0.25", "0.5")
 _BYTES = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
 _KINDS = {"html": "text/html; charset=utf-8", "json": "application/json"}
 
@@ -112,7 +114,7 @@ async def _file(report: bytes, kind: str, signer: SigningKey | None) -> Response
 
 
 def _about(state: ServiceState, caller: Caller) -> schemas.About:
-    settings = state.settings
+    settings, shares = state.settings, _SHARES if state.offers else ()
     return schemas.About(
         dgmark=__version__,
         keys=[
@@ -123,6 +125,9 @@ def _about(state: ServiceState, caller: Caller) -> schemas.About:
                 tokenizer=key.spec.tokenizer,
                 expected_match=key.spec.expected_match,
                 tokens_needed=tokens_needed(key.spec, settings.fpr),
+                tokens_needed_by_share={
+                    share: tokens_needed(key.spec, settings.fpr, refilled=float(share)) for share in shares
+                },
                 max_chars=state.workers.shared.most_chars(key),
             )
             for name, key in caller.own(state.keys).items()
@@ -171,13 +176,7 @@ def _options(state: ServiceState, caller: Caller, asked: schemas.TextToCheck) ->
 
 
 async def _checked(state: ServiceState, request: Request, caller: Caller, model: type[T]) -> tuple[T, Answer]:
-    """What a request about one text, or a list of texts, asks for, and the answer of a worker.
-
-    Raises:
-        ErrorAnswer: the body is damaged, a field is wrong, the texts are too long together, or the public form does not
-            let a field be chosen.
-        DgmarkError: see `in_worker`.
-    """
+    """What a request about one text, or a list of texts, asks for, and the answer of a worker."""
     state.auth.check_seconds(caller)
     asked, upload = await read_json_or_form(request, model)
     if caller.public:
@@ -189,7 +188,7 @@ async def _checked(state: ServiceState, request: Request, caller: Caller, model:
     if sum(map(len, texts)) > state.settings.max_chars:
         detail = f"the texts have more than {state.settings.max_chars:,} characters, which is all that one request "
         raise ErrorAnswer(413, f"{detail}may have", param="texts")
-    state.auth.count(caller, len(texts) - 1)
+    state.auth.count(caller, len(texts) - 1, before=1)
     answers = []
     for text in texts:
         one = asked.model_copy(update={"text": text, "texts": None})

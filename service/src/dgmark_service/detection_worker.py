@@ -231,11 +231,7 @@ class Checker:
         )
 
     def _named(self, options: Options) -> list[WatermarkKey]:
-        """The keys to look for.
-
-        Raises:
-            ErrorAnswer: one is gone.
-        """
+        """The keys to look for, unless one is gone."""
         for name in options.keys:
             if name not in self.keys:
                 raise ErrorAnswer(503, f"the keys were read again while this waited, and {name!r} is gone: ask again")
@@ -248,21 +244,15 @@ class Checker:
         seconds = self._seconds(chars, keys)
         if seconds > self.settings.seconds:
             what = "reading along" if seconds > 2 * seconds_to_check(chars, keys) else work_of(keys)
-            raise ErrorAnswer(
-                413,
-                f"{what} for this text would take about {seconds:.0f} seconds, and a request may take "
-                f"{self.settings.seconds:g}: check it in parts of up to {self.most_chars(*keys):,} characters",
-            )
+            detail = f"{what} for this text would take about {seconds:.0f} seconds, and a request may take "
+            detail += f"{self.settings.seconds:g}: check it in parts of up to {self.most_chars(*keys):,} characters"
+            raise ErrorAnswer(413, detail)
         scorer = self._scorer(options)
         found = scorer.detect(content)
         if document is None:
             return found
         return of_document(
-            found,
-            scorer.reader,
-            content,
-            incomplete=document.incomplete,
-            uncertain_because=document.uncertain_because,
+            found, scorer.reader, content, incomplete=document.incomplete, uncertain_because=document.uncertain_because
         )
 
     def most_chars(self, *keys: WatermarkKey) -> int:

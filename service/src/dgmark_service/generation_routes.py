@@ -3,7 +3,7 @@
 import hashlib
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from dgmark.errors import DgmarkError
 from dgmark.watermark.policy import Mark, MarkingPolicy
 from dgmark_service import generation_schemas as schemas
-from dgmark_service.auth import Caller, Generating
+from dgmark_service.auth import Caller, Generating, network
 from dgmark_service.bodies import json_body, read_json
 from dgmark_service.error_answers import ErrorAnswer, Refused
 from dgmark_service.error_handlers import answer_to
@@ -25,7 +25,7 @@ from dgmark_service.openai_schemas import ChatRequest, CompletionRequest
 from dgmark_service.state import ServiceState
 
 D = TypeVar("D", schemas.GenerateRequest, schemas.InfillRequest, CompletionRequest, ChatRequest)
-W = TypeVar("W", bound=Callable[..., Any])
+Finish = Callable[[Any, list[GenerationTask]], Awaitable[Response]]
 
 MASK = "░"
 _EVENTS: dict[int | str, dict[str, Any]] = {
@@ -33,28 +33,25 @@ _EVENTS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def writes(router: APIRouter, path: str, model: type[D], summary: str, answer_model: Any = None) -> Callable[[W], W]:
-    """The decorator of a route that takes these fields and writes texts."""
-    described = json_body(model)
-    return router.post(path, summary=summary, response_model=answer_model, responses=_EVENTS, openapi_extra=described)
+def add_route(state: ServiceState, router: APIRouter, path: str, model: type[D], finish: Finish, **about: Any) -> None:
+    """Add a route that takes the fields of a model and writes texts, which `finish` answers."""
+
+    async def write(request: Request, caller: Generating) -> Response:
+        return await finish(*await _begin(state, request, caller, model))
+
+    about |= {"responses": _EVENTS, "openapi_extra": json_body(model)}
+    router.add_api_route(path, write, methods=["POST"], name=model.prefix, **about)
 
 
 def routes(state: ServiceState) -> APIRouter:
     """The routes of generation."""
     router = APIRouter(tags=["generation"])
-
     said = "Write a text, marked unless you say otherwise; with stream, an event for each step"
-
-    @writes(router, "/v1/generate", schemas.GenerateRequest, said, schemas.GenerateAnswer)
-    async def generate(request: Request, caller: Generating) -> Response:
-        return await _answer(*await begin(state, request, caller, schemas.GenerateRequest, "gen"))
-
+    about: dict[str, Any] = {"summary": said, "response_model": schemas.GenerateAnswer}
+    add_route(state, router, "/v1/generate", schemas.GenerateRequest, _answer, **about)
     said = "Fill the holes of a text, given or chosen; what surrounds them does not change"
-
-    @writes(router, "/v1/infill", schemas.InfillRequest, said, schemas.InfillAnswer)
-    async def infill(request: Request, caller: Generating) -> Response:
-        return await _answer(*await begin(state, request, caller, schemas.InfillRequest, "fill"))
-
+    about = {"summary": said, "response_model": schemas.InfillAnswer}
+    add_route(state, router, "/v1/infill", schemas.InfillRequest, _answer, **about)
     return router
 
 
@@ -65,22 +62,12 @@ async def _answer(asked: schemas.GenerateRequest | schemas.InfillRequest, texts:
     return await answer(texts, _events(text) if asked.stream else None, text.fields)
 
 
-async def begin(
-    state: ServiceState, request: Request, caller: Caller, model: type[D], prefix: str
+async def _begin(
+    state: ServiceState, request: Request, caller: Caller, model: type[D]
 ) -> tuple[D, list[GenerationTask]]:
-    """What a request asks for, and its texts; nothing is written yet.
+    """What a request asks for by the fields of a model, and its texts; nothing is written yet.
 
-    Args:
-        state: what the routes of one service share.
-        request: the request.
-        caller: who asks.
-        model: its fields.
-        prefix: of the texts' ids. The first text has the id of the answer, the one at place i of further ones that id
-            with -i behind it.
-
-    Raises:
-        ErrorAnswer: a field is wrong, the model is unknown, the prompts are too many or too long, or the policy does
-            not allow it.
+    The first text has the id of the answer, and the one at place i of further ones that id with -i behind it.
     """
     asked = await read_json(request, model)
     offer, contents = offer_of(state, asked.model), asked.contents()
@@ -91,7 +78,7 @@ async def begin(
     # what each row of the audit log about this request says
     request.state.about = {"model": offer.source.name, "policy": offer.policy, "asked": asked.marking_request.enabled}
     retried = _retried_id(request, caller, await request.body())
-    answer_id = f"{prefix}-{retried or secrets.token_hex(16)}"
+    answer_id = f"{model.prefix}-{retried or secrets.token_hex(16)}"
     first_seed = int(retried[:15], 16) if retried and asked.seed is None else asked.seed
     texts = []
     for row, content in enumerate(contents):
@@ -100,6 +87,7 @@ async def begin(
         _check_settings(offer, asked, mark)
         job = Job(
             id=f"{text_id} {secrets.token_hex(4)}",  # that of a request which is sent again may be under way
+            caller=caller.name or network(caller.address),
             model=offer.source.name,
             key=mark.key if mark else None,
             seed=secrets.randbits(63) if seed is None else seed,
@@ -134,7 +122,7 @@ def _retried_id(request: Request, caller: Caller, body: bytes) -> str | None:
 
     The body is part of it, so that no caller can give two texts one sub-key.
     """
-    given = request.headers.get("idempotency-key") or request.state.client_id
+    given = request.headers.get("idempotency-key")
     if not given:
         return None
     said = json.dumps([caller.name, given, hashlib.sha256(body).hexdigest()])
@@ -187,7 +175,7 @@ def _check_settings(offer: Offer, asked: schemas.DecodingRequest, mark: Mark | N
 async def _events(text: GenerationTask) -> AsyncIterator[Event]:
     """The events `start`, `step`, `done` and `error`. None says whether a token matches: the groups are secret.
 
-    The steps of an infilling say how many tokens are filled, of how many if that is known.
+    The steps of an infilling say how many tokens are done, of how many if that is known.
     """
     head, fills, filled = text.head(), text.job.fills, 0
     about = ("id", "model", "watermark", "seed", "repeatable")
@@ -195,10 +183,10 @@ async def _events(text: GenerationTask) -> AsyncIterator[Event]:
     try:
         async for step in text.steps():
             if isinstance(step, Marked):
-                yield event({"filled": step.filled, "of": step.of}, "step")
+                yield event({"done": step.done, "of": step.of}, "step")
             elif fills:
                 filled += len(step.positions)
-                yield event({"filled": filled, "of": None}, "step")
+                yield event({"done": filled, "of": None}, "step")
             else:
                 names = ("step", "block", "positions", "tokens", "pieces")
                 yield event({name: getattr(step, name) for name in names}, "step")

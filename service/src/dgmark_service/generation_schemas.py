@@ -9,10 +9,11 @@ from dgmark.decode.config import setting_fields
 from dgmark.detection.results.finding import Verdict
 from dgmark.watermark.policy import MarkingRequest
 from dgmark_service.jobs import REQUEST_SETTINGS
-from dgmark_service.schemas import AnswerFields, Items, Name, RequestFields, TokenId, given
+from dgmark_service.schemas import AnswerFields, Few, Items, Name, RequestFields, TokenId, given
 
 MAX_TOKENS = 1_000_000
 MAX_LOOKAHEAD = 8  # each costs a forward a step
+MAX_MESSAGES = 1000
 Stop = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -71,7 +72,7 @@ def _ends_with_user(messages: list[Message]) -> list[Message]:
     return messages
 
 
-Messages = Annotated[Items[Message], Field(min_length=1), AfterValidator(_ends_with_user)]
+Messages = Annotated[Few[Message], Field(min_length=1, max_length=MAX_MESSAGES), AfterValidator(_ends_with_user)]
 
 
 _DecodingFields = create_model(  # type: ignore[call-overload]
@@ -89,9 +90,14 @@ _DecodingFields = create_model(  # type: ignore[call-overload]
 
 
 class DecodingRequest(_DecodingFields):
-    """How tokens are written; what is left out follows the service's settings for the model."""
+    """How tokens are written; what is left out follows the service's settings for the model.
+
+    Attributes:
+        prefix: what the ids of its texts begin with.
+    """
 
     needs: ClassVar[tuple[tuple[str, str, Any], ...]] = (("threshold", "commit", "threshold"),)
+    prefix: ClassVar[str]
     model: Name | None = Field(None, description="Name of the model; by default the service's first.")
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Seed; by default the system draws one.")
     watermark: bool | Watermark | None = Field(None, description="Whether and how to mark the text; by default yes.")
@@ -141,11 +147,8 @@ class SamplingRequest(DecodingRequest):
         """For each text, the fields of `Job` that say what is continued, and how long it gets."""
         other, prompts = "max_completion_tokens", self.prompts
         limit = other if getattr(self, other, None) is not None else "max_tokens"
-        shared = {
-            "max_tokens": getattr(self, limit),
-            "limit_param": limit,
-            "chat": bool(getattr(self, "messages", None)),
-        }
+        chat = bool(getattr(self, "messages", None))
+        shared = {"max_tokens": getattr(self, limit), "limit_param": limit, "chat": chat}
         places = range(len(prompts)) if len(prompts) > 1 else [None]
         each = [{"prompt": prompt, "place": place, **shared} for prompt, place in zip(prompts, places, strict=True)]
         return [one for one in each for _ in range(getattr(self, "n", None) or 1)]
@@ -154,6 +157,7 @@ class SamplingRequest(DecodingRequest):
 class InfillRequest(CheckedRequest):
     """A text whose holes are to be filled."""
 
+    prefix = "fill"
     one_of = ("text", "parts")
     needs = (*DecodingRequest.needs, ("share", "text", None), ("keep", "share", None), ("target", "share", None))
     text: str | None = Field(None, description="Text in which [mask:N] is a hole of N tokens.")
@@ -180,6 +184,7 @@ class InfillRequest(CheckedRequest):
 class GenerateRequest(SamplingRequest, CheckedRequest):
     """A text to write."""
 
+    prefix = "gen"
     one_of = ("prompt", "messages")
     prompt: str | Items[TokenId] | None = Field(None, description="Text, or token ids, to continue.")
     messages: Messages | None = Field(None, description="Messages to a chat model, in place of a prompt.")

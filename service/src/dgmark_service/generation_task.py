@@ -127,11 +127,7 @@ class GenerationTask:
         self.note("mark" if self.job.remask is not None else "fill" if self.job.fills else "write")
 
     async def _message(self) -> Outcome:
-        """What comes next of the text.
-
-        Raises:
-            DgmarkError: it is given up.
-        """
+        """What comes next of the text, unless it is given up."""
         message = await self._messages.get()
         if isinstance(message, DgmarkError):
             self._outcome = "refused" if status_of(message) < 500 else "failed"
@@ -207,7 +203,7 @@ async def answer(
         for text in texts:
             text.close()
 
-    texts[0].state.model_process.check_room(len(texts))
+    texts[0].state.model_process.check_room(len(texts), texts[0].job.caller)
     works, done = [text.write() if events is None else text.start() for text in texts], False
     try:
         done = await unless_gone(texts[0].request, _together(works))

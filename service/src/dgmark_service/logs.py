@@ -55,10 +55,6 @@ def log_config(level: str = "info", *, access: bool = False) -> dict[str, Any]:
         "loggers": {
             "uvicorn": {"level": level.upper(), "propagate": True},
             "dgmark": {"level": level.upper()},
-            "dgmark.access": {
-                "level": "INFO" if access else "CRITICAL",
-                "handlers": ["access"],
-                "propagate": False,
-            },
+            "dgmark.access": {"level": "INFO" if access else "CRITICAL", "handlers": ["access"], "propagate": False},
         },
     }

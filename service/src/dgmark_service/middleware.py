@@ -5,21 +5,24 @@ A browser sends requests for any page that is open in it, so a page of another s
 Knows nothing of keys and texts.
 """
 
+import asyncio
 import json
 import logging
 import re
 import secrets
 import time
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dgmark_service.error_answers import ErrorAnswer, Refused
-from dgmark_service.error_handlers import NOTHING_HERE, response_to
+from dgmark_service.error_handlers import GONE, NOTHING_HERE, response_to
 from dgmark_service.settings import LOCAL_NAMES, ServiceSettings
 from dgmark_service.telemetry import Metrics
 
@@ -40,6 +43,9 @@ _HEADERS = {
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _BODILESS = ("GET", "HEAD")
 _MAX_PATH = 200  # characters of a path in the access log
+_BODY_SECONDS = 120.0  # in which a body must come
+_READ_SECONDS = 60.0  # in which somebody must read a part of an answer, once the system's own buffers are full
+_STRANGERS_PART = 2  # strangers may have one part in so many of the memory for bodies
 
 
 @dataclass
@@ -56,7 +62,7 @@ class RequestMiddleware:
     settings: ServiceSettings
     metrics: Metrics
     _requests: int = 0  # not answered yet
-    _bytes: int = 0  # of their bodies
+    _bytes: Counter[bool] = field(default_factory=Counter)  # of their bodies, by whether strangers sent them
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -71,18 +77,23 @@ class RequestMiddleware:
             scope["root_path"] = root
             if not f"{scope['path']}/".startswith(f"{root}/"):  # the proxy took it off
                 scope["path"] = root + scope["path"]
-        began, status = time.perf_counter(), 500
+        began, status, unread = time.perf_counter(), 500, False
 
         async def answer(message: Message) -> None:
             """Send a part of the answer, with the headers of every answer."""
-            nonlocal status
+            nonlocal status, unread
             if message["type"] == "http.response.start":
                 status = message["status"]
                 own = MutableHeaders(scope=message)
                 own["x-request-id"] = request_id
                 for name, value in _HEADERS.items():
                     own.setdefault(name, value)
-            await send(message)
+            try:
+                async with asyncio.timeout(_READ_SECONDS):
+                    await send(message)
+            except TimeoutError:
+                unread = True
+                raise
 
         try:
             refusal = self._refusal(headers, scope["method"], scope["path"])
@@ -93,9 +104,14 @@ class RequestMiddleware:
                 await self.app(scope, receive, answer)
             else:
                 await self._with_body(scope, receive, answer)
+        except Exception:  # a stream raises a group of errors
+            if not unread:
+                raise
+            status = GONE
         finally:
             # a template, not the path itself, of which there is no end
-            path, seconds = getattr(scope.get("route"), "path", "other"), time.perf_counter() - began
+            other = "/static" if isinstance(scope.get("endpoint"), StaticFiles) else "other"
+            path, seconds = getattr(scope.get("route"), "path", other), time.perf_counter() - began
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self.metrics.requests.labels(path, method, str(status)).inc()
             self.metrics.seconds.labels(path).observe(seconds)
@@ -142,25 +158,27 @@ class RequestMiddleware:
         return ErrorAnswer(429, detail, headers={"retry-after": "1"})
 
     async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the application receive the body, up to its largest size."""
-        size, arrived = 0, False
+        """Let the application receive the body, up to its largest size and within its time."""
+        size, stranger, arrived, end = 0, False, False, asyncio.get_running_loop().time() + _BODY_SECONDS
 
         async def bounded() -> Message:
-            """The next part of the body.
-
-            Raises:
-                ErrorAnswer: the body is too long, or all bodies together are.
-            """
-            nonlocal size, arrived
+            """The next part of the body, unless it is too long or too slow, or all bodies together are too long."""
+            nonlocal size, stranger, arrived
             if arrived:
                 return await receive()  # waits until the client goes away
-            message = await receive()
-            part = len(message.get("body", b""))
-            size += part
-            self._bytes += part
+            try:
+                async with asyncio.timeout_at(end):
+                    message = await receive()
+            except TimeoutError:
+                detail = f"the body did not come within {_BODY_SECONDS:g} seconds: send it again, or less of it"
+                raise ErrorAnswer(408, detail, headers={"connection": "close"}) from None
+            stranger = getattr(scope["state"].get("caller"), "stranger", False)  # which is known before a body is read
+            size += (part := len(message.get("body", b"")))
+            self._bytes[stranger] += part
             if size > self.settings.body_bytes:
                 raise self._too_long()
-            if self._bytes > self.settings.all_bytes:
+            most = self.settings.all_bytes
+            if self._bytes.total() > most or (stranger and self._bytes[True] > most // _STRANGERS_PART):
                 raise self._too_many()
             arrived = not message.get("more_body", False)
             return message
@@ -170,4 +188,4 @@ class RequestMiddleware:
             await self.app(scope, bounded, send)
         finally:
             self._requests -= 1
-            self._bytes -= size
+            self._bytes[stranger] -= size

@@ -24,22 +24,32 @@ class StreamOptions(RequestFields):
     include_usage: bool | None = Field(None, description="Count the tokens in a last chunk; by default no.")
 
 
-# fields that would change the answer and are not served: the value that changes nothing, and what is said of others
-NOT_SERVED: dict[str, tuple[Any, str]] = {
-    "presence_penalty": (0, "tokens that the text has already are not made less likely here: leave it out"),
-    "frequency_penalty": (0, "tokens that the text has already are not made less likely here: leave it out"),
-    "logit_bias": ({}, "single tokens are not made more or less likely here: leave it out"),
-    "logprobs": (
-        False,
-        "tokens are written out of order here, so an answer has no probabilities of theirs: leave it out",
-    ),
-    "echo": (False, "an answer does not repeat its prompt here: leave it out"),
-    "suffix": ("", "a text before a given end is what /v1/infill fills: leave it out"),
-    "best_of": (1, "no more texts are written here than are answered: leave it out, and ask for several with n"),
-    "tools": ([], "models call no tools here: leave it out"),
-    "functions": ([], "models call no tools here: leave it out"),
-    "response_format": ({"type": "text"}, "an answer is plain text here: leave it out"),
+# fields of OpenAI's and of others' servers that would change the answer and are not served, by what is said of them
+_NOT_SERVED = {
+    "tokens that the text has already are not made less likely here": "presence_penalty frequency_penalty "
+    "repetition_penalty no_repeat_ngram_size",
+    "single tokens are not made more or less likely here": "logit_bias allowed_token_ids bad_words",
+    "unlikely tokens are left out by top_k and top_p here": "min_p",
+    "a text ends at the model's end token, at its length or at `stop`": "min_tokens ignore_eos stop_token_ids",
+    "tokens are written out of order here, so an answer has no probabilities of theirs": "logprobs prompt_logprobs",
+    "an answer does not repeat its prompt here": "echo",
+    "a text before a given end is what /v1/infill fills": "suffix",
+    "no more texts are written here than are answered (ask for several with n)": "best_of use_beam_search",
+    "models call no tools here": "tools functions",
+    "an answer is plain text in no given form here": "response_format structured_outputs guided_json guided_regex "
+    "guided_choice guided_grammar",
 }
+NOT_SERVED = {name: f"{why}: leave it out" for why, names in _NOT_SERVED.items() for name in names.split()}
+# the values of such a field that change nothing
+_OFF: tuple[Any, ...] = (None, False, 0, "", [], {})
+_OFF_OF: dict[str, tuple[Any, ...]] = {
+    "repetition_penalty": (None, 1),
+    "best_of": (None, 1),
+    "logprobs": (None, False),
+    "response_format": (None, {"type": "text"}),
+}
+# a `top_k` of others' servers that means none
+_NO_TOP_K = (-1, 0)
 
 
 class _OpenAI(SamplingRequest):
@@ -59,20 +69,21 @@ class _OpenAI(SamplingRequest):
     def describe(cls, schema: dict[str, Any]) -> None:
         """Add the rules, and the fields that are not served, to the JSON schema."""
         super().describe(schema)
-        for name, (value, why) in NOT_SERVED.items():
-            schema["properties"][name] = {"enum": [None, value], "description": f"{why}."}
+        for name, why in NOT_SERVED.items():
+            schema["properties"][name] = {"enum": list(_OFF_OF.get(name, _OFF)), "description": f"{why}."}
 
     @model_validator(mode="before")
     @classmethod
     def _served(cls, value: object) -> object:
-        for name, (neutral, why) in NOT_SERVED.items():
-            given = value.get(name) if isinstance(value, dict) else None
-            all_of_them = name == "best_of" and isinstance(value, dict) and given == value.get("n")
+        if not isinstance(value, dict):
+            return value
+        for name, why in NOT_SERVED.items():
+            given, off = value.get(name), _OFF_OF.get(name, _OFF)
             # in JSON, false is not 0
-            same = given == neutral and isinstance(given, bool) == isinstance(neutral, bool)
-            if given is not None and not (same or all_of_them):
+            same = any(given == one and isinstance(given, bool) == isinstance(one, bool) for one in off)
+            if not same and not (name == "best_of" and given == value.get("n")):
                 raise ErrorAnswer(400, why, param=name)
-        return value
+        return {**value, "top_k": None} if value.get("top_k") in _NO_TOP_K else value
 
     @property
     def stops(self) -> list[str]:
@@ -90,6 +101,7 @@ def _kind_of_prompt(value: object) -> str | None:
 class CompletionRequest(_OpenAI):
     """A text to continue, or several."""
 
+    prefix = "cmpl"
     prompt: Annotated[
         Annotated[str, Tag("Text")]
         | Annotated[Items[TokenId], Tag("TokenIds")]
@@ -106,6 +118,7 @@ class CompletionRequest(_OpenAI):
 class ChatRequest(_OpenAI):
     """Messages to answer."""
 
+    prefix = "chatcmpl"
     one_at_most = ("max_tokens", "max_completion_tokens")
     messages: Messages = Field(description="A conversation; the last message is a user's.")
     max_completion_tokens: int | None = Field(None, ge=1, le=MAX_TOKENS, description="Another name for max_tokens.")

@@ -272,8 +272,9 @@ class KeyFields(AnswerFields):
 
     expected_match is the share of the pairs or tokens that match in a typical text of its model, null if it is not
     known; tokens_needed is how long the median text must be to be found at the service's fpr, null if over 100,000 or
-    if the key's rule does not say what to expect; max_chars is the longest text on which the key's sub-keys can be
-    tried within the time of a request.
+    if the key's rule does not say what to expect; tokens_needed_by_share, where the service writes, is the same of a
+    text of which this share was replaced; max_chars is the longest text on which the key's sub-keys can be tried within
+    the time of a request.
     """
 
     name: str
@@ -282,6 +283,7 @@ class KeyFields(AnswerFields):
     tokenizer: str
     expected_match: float | None
     tokens_needed: int | None
+    tokens_needed_by_share: dict[str, int | None]
     max_chars: int
 
 

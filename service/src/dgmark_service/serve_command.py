@@ -2,9 +2,11 @@
 
 import asyncio
 import atexit
+import errno
 import gc
 import inspect
 import ipaddress
+import os
 import signal
 import socket
 import tempfile
@@ -138,6 +140,7 @@ def serve(
         _refuse_writing_options({**loading, **marked}, given)
     read = (keys, given.tokens, given.commitments, given.tokenizer)
     check_output(given.audit, [None if one is None else str(one) for one in read])
+    _check_free(host, port)
     _run(create_app(given), host, port)
 
 
@@ -147,6 +150,23 @@ def _refuse_writing_options(given: Fields, settings: ServiceSettings) -> None:
     vain += [option for name, option in _WRITING.items() if getattr(settings, name) != getattr(ServiceSettings, name)]
     if vain:
         raise SettingsError(f"{', '.join(vain)}: only for writing texts, which needs a model: give --model NAME")
+
+
+def _check_free(host: str, port: int) -> None:
+    """Refuse an address at which the service cannot listen, before its processes are started."""
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind, protocol) as one:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, os.name == "posix")
+                if family == socket.AF_INET6:
+                    one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                one.bind(address)
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:  # of one of several, such as that of IPv6 where there is none
+            detail = (
+                f"the service cannot listen at {host}, port {port} ({error.strerror}): choose another --port or --host"
+            )
+            raise SettingsError(detail) from error
 
 
 def _run(app: "FastAPI", host: str, port: int) -> None:

@@ -70,7 +70,8 @@ class ServiceState:
     @property
     def keys(self) -> Mapping[str, WatermarkKey]:
         """Its keys by name."""
-        return self.workers.shared.keys
+        keys: Mapping[str, WatermarkKey] = self.workers.shared.keys
+        return keys
 
     async def start(self) -> None:
         """Start the processes, and wait until texts can be checked; models are loaded after that."""

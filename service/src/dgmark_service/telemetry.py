@@ -124,11 +124,7 @@ class AuditLog(WatchedFileHandler):
 
     @staticmethod
     def _append(file: Any, line: bytes) -> None:
-        """Write a whole line, or nothing.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write a whole line, or nothing, which is an `OSError`."""
         written = file.write(line) or 0  # None from a pipe that is full
         if written < len(line):
             file.truncate(file.tell() - written)

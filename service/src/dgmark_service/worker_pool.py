@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from dgmark.errors import DgmarkError
 from dgmark.rows.processes import Worker, WorkerLost, in_thread
@@ -21,31 +21,23 @@ from dgmark_service.settings import ServiceSettings
 _ATTEMPTS = 2
 
 
-class Warmed(Protocol):
-    """What the processes share: its method `warm` is called in each that starts, so that fewer requests wait."""
-
-    def warm(self) -> Any:
-        """Do what the first work would wait for."""
-
-
 Output = TypeVar("Output")
-Shared = TypeVar("Shared", bound=Warmed)
 
 
 class _Worker(Worker):
     """One process, which is started and warmed up at once."""
 
-    def __init__(self, shared: Warmed, memory: int) -> None:
+    def __init__(self, shared: Any, memory: int) -> None:
         super().__init__(shared, memory=memory)
         self.warmed = in_thread(self.call, type(shared).warm)
 
 
 @dataclass
-class WorkerPool(Generic[Shared]):
+class WorkerPool:
     """Calls methods of one object in processes, each of which gets the object once.
 
     Attributes:
-        shared: the object.
+        shared: the object; its method `warm` does in each new process what the first work would wait for.
         settings: the service's settings, which have the number of processes, how many token holders and how many
             strangers may wait, and how much time and memory one piece of work may take. As many as there are processes
             may use one at once; strangers may use half of them.
@@ -54,7 +46,7 @@ class WorkerPool(Generic[Shared]):
         ready: whether the processes are warmed up.
     """
 
-    shared: Shared
+    shared: Any
     settings: ServiceSettings
     on_lost: Callable[[], object]
     ready: bool = False
@@ -118,7 +110,7 @@ class WorkerPool(Generic[Shared]):
                 return cast(Output, await self._attempt(shared, work, arguments))
         raise WorkerLost("the process that checked this ended before it had a result, twice: there is no result")
 
-    async def _attempt(self, shared: Shared, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    async def _attempt(self, shared: Any, work: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         worker = await self._warm_worker()
         if worker.shared[0] is not shared:  # renewed while this waited: it gets the old object for this one time
             worker.shared = (shared,)
@@ -163,7 +155,7 @@ class WorkerPool(Generic[Shared]):
             if not usable:
                 self.on_lost()
 
-    def renew(self, shared: Shared) -> None:
+    def renew(self, shared: Any) -> None:
         """Share another object from now on: work that is under way ends with the old one."""
         self.shared = shared
         for _ in range(len(self._idle)):

@@ -56,7 +56,7 @@ def matched_by_chance(spec: WatermarkSpec, found: Finding) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=256)
-def tokens_needed(spec: WatermarkSpec, fpr: float, *, most: bool = False) -> int | None:
+def tokens_needed(spec: WatermarkSpec, fpr: float, *, most: bool = False, refilled: float = 1.0) -> int | None:
     """How many tokens must be written for an expected p-value of at most `fpr`.
 
     None if 100,000 are too few, or if the rule does not say what to expect (`Rule.expects` tells which).
@@ -65,10 +65,11 @@ def tokens_needed(spec: WatermarkSpec, fpr: float, *, most: bool = False) -> int
         spec: the key's spec.
         fpr: the false-positive rate.
         most: in 95 % of the texts, instead of the median text.
+        refilled: share of the tokens that carry the mark.
     """
 
     def found(tokens: int) -> bool:
-        p = expected_p(spec, tokens, most=most)
+        p = expected_p(spec, tokens, most=most, refilled=refilled)
         return p is not None and p <= fpr
 
     return 1 + bisect_left(range(1, MAX_TOKENS), True, key=found) if found(MAX_TOKENS) else None

@@ -68,7 +68,7 @@ async function checkAll(sources) {
     table.push(checked);
     addRow(checked);
   }
-  $("status").textContent = `${number(sources.length)} documents are checked.`;
+  $("status").textContent = `${number(sources.length)} documents were checked.`;
 }
 
 function sayWaiting(seconds) {
@@ -110,8 +110,9 @@ function renderScale({ p_value, fpr, rarity }) {
   for (const id of ["enough", "threshold"]) $(id).style.left = place(fpr);
   $("pin").style.left = `calc(${place(p_value)} - .4rem)`;
   const beyond = p_value < 10 ** -$("scale").dataset.decades;
-  $("here").classList.toggle("end", beyond);
-  $("here").style.left = beyond ? "" : `clamp(2.6rem, ${place(p_value)}, 100% - 2.6rem)`;
+  // the pin points at some part of its number, which ends where the scale does
+  $("here").style.left = place(p_value);
+  $("here").style.transform = `translateX(-${place(p_value)})`;
   $("beyond").hidden = !beyond;
   $("here").replaceChildren("this text", make("br"), rarity);
   $("scale").ariaLabel = `Scale of rarity. A text counts as watermarked from the dashed line on. This text: ${rarity}.`;
@@ -265,7 +266,7 @@ sessionStorage.removeItem(HANDED);
 if (handed) $("text").value = handed.text;
 greet("There is no answer").then(() => {
   if (service?.sample && !$("text").value) {
-    $("text").value = service.sample;
+    $("text").value = $("text").defaultValue = service.sample;
     $("status").textContent = "This is a sample that carries a watermark: check it, or put a text of yours in its place.";
   }
   if (!handed || !service || !allowed()) return;

@@ -37,6 +37,7 @@ function showVerdict({ tone, symbol, heading, sentence }) {
   $("verdict").className = `verdict ${tone}`;
   for (const [part, words] of Object.entries({ symbol, heading, sentence })) $(part).textContent = words;
   $("result").hidden = false;
+  $("form").classList.add("answered");
   $("verdict").focus({ preventScroll: true });
   $("verdict").scrollIntoView({ block: "start", behavior: "auto" });
 }
@@ -92,6 +93,7 @@ for (const button of document.querySelectorAll("[data-copy]")) {
 /** Let the page Check check this text, under this key. */
 function handOver(text, key) {
   sessionStorage.setItem(HANDED, JSON.stringify({ text, key }));
+  window.removeEventListener("beforeunload", askBefore);
   location.href = "./";
 }
 
@@ -144,8 +146,18 @@ function filledIn(area, missing) {
   throw new Error(missing);
 }
 
+/** Ask before a reload loses a text that somebody entered or had written. */
+function askBefore(event) {
+  const entered = [...document.querySelectorAll("textarea")].some((area) => area.value.trim() && area.value !== area.defaultValue);
+  if (entered || stop || document.querySelector(".canvas > .cell")) event.preventDefault();
+}
+
 function showProblem(title, error) {
   const where = error.request ? make("small", "hint", ` Request ${error.request}.`) : "";
   $("problem").replaceChildren(make("strong", "", title), error.message, where);
   $("problem").hidden = false;
 }
+
+window.addEventListener("beforeunload", askBefore);
+$("form").addEventListener("focusin", ({ target }) => target.id === "text" && $("form").classList.remove("answered"));
+$("controls").disabled = false; // without this script nothing on the page works

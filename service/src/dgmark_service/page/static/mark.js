@@ -2,6 +2,7 @@
 "use strict";
 
 const STAYS = "Capitalised words, numbers, quotations, code, headings and addresses stay";
+const WORDS_A_TOKEN = 0.75; // of English
 const NEAR = 0.01; // of a share that is asked for, as whole words are replaced
 
 let key = null; // the key of the text that is shown
@@ -12,6 +13,25 @@ const allowed = () => service.may_generate && service.form === "full";
 function chooseModel() {
   $("key-field").hidden = model().keys.length < 2;
   offer($("key"), model().keys.map((name) => new Option(nameOf(name), name)));
+  foresee();
+}
+
+/** Say, before anything is asked for, whether a text of this length is found with so much of it replaced. */
+function foresee() {
+  const own = service.keys.find(({ name }) => name === $("key").value);
+  const share = Math.min(0.5, $("share").value); // hardly more than half of a text may be replaced
+  const tokens = own?.tokens_needed_by_share?.[share];
+  const enough = 10 * Math.ceil((tokens * WORDS_A_TOKEN) / 10);
+  const words = $("text").value.split(/\s+/).filter(Boolean).length;
+  let outlook = "This text is long enough to be found, if so much of it may be replaced.";
+  if (!own?.tokens_needed) outlook = ""; // it is not known for keys of this rule
+  else if (!tokens) outlook = "However long a text is, this is too little of it to be found: replace more.";
+  else if (!words) outlook = `Texts of about ${number(enough)} words or more will probably be found.`;
+  else if (words < enough) {
+    outlook = `This text will probably not be found: it has ${number(words)} words, and about ${number(enough)} are needed.`;
+    if (share < 0.5) outlook += " With more of it replaced, fewer are.";
+  }
+  $("outlook").textContent = outlook;
 }
 
 async function mark() {
@@ -22,7 +42,7 @@ async function mark() {
   const share = Number($("share").value);
   const fields = { model: name, text, share, keep, watermark: { key_id: $("key").value } };
   $("progress").value = 0;
-  const step = ({ filled, of }) => ($("progress").value = filled / of);
+  const step = ({ done, of }) => ($("progress").value = done / of);
   const marked = await write("/v1/infill", fields, { step }, stop.signal);
   $("status").textContent = "The new text is being checked …";
   const verdict = await verdictOf(marked);
@@ -70,5 +90,6 @@ function withChanges(tag, words, others) {
 }
 
 onSubmit($("text"), "The text is not marked", mark);
+for (const one of ["text", "share", "key"]) $(one).addEventListener("input", () => service && foresee());
 $("check").addEventListener("click", () => handOver($("after-text").textContent, key));
 greet("The text is not marked");

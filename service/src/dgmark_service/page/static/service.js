@@ -149,10 +149,11 @@ function takeToken() {
   sessionStorage.removeItem(TOKEN); // until the service takes the new one
 }
 
-/** Show the field where a token is held, or would let somebody do more. */
+/** Show the field where a token is held or needed; where it would only let somebody do more, behind its name. */
 function showToken() {
   const { more } = $("token-field").dataset;
   $("token-field").hidden = allowed() && !token && !service.takes_tokens;
+  $("token-field").open = !allowed() || Boolean(token);
   const with_token = allowed() ? "This token is in use." : lacking();
   sayOfToken(token ? with_token : allowed() && more ? more : needed(), Boolean(token) && !allowed());
 }
@@ -162,6 +163,7 @@ function refuseToken(reason) {
   meeting = null;
   sessionStorage.removeItem(TOKEN);
   $("token-field").hidden = false;
+  $("token-field").open = true;
   sayOfToken(reason || needed(), Boolean(token));
 }
 
