@@ -121,9 +121,9 @@ def test_no_answer_names_a_key_that_the_caller_may_not_use(tmp_path: Path) -> No
     keys, tokens = key_folder(tmp_path, "own", "rival"), tmp_path / "tokens.json"
     source = ModelSource({"name_or_path": BUILTIN, "device": "cpu"})
     settings: Any = {"models": (source,), "generate_keys": ("rival", "own"), "tokens": tokens, "workers": 1}
-    app = create_app(ServiceSettings(keys, signer=SigningKey.generate(), **settings))
     scopes = ["detect:full", "generate", "admin"]
     caller = {"authorization": f"Bearer {TokenFile(tokens).add('tenant', scopes, keys=['own'])}"}
+    app = create_app(ServiceSettings(keys, signer=SigningKey.generate(), **settings))
     report = Report.of(Detector(known_key("own", rule="bigram")), "a", "some words")
     short: dict[str, Any] = {"max_tokens": 4, "temperature": 0.5}
     asked: dict[str, Any] = {
