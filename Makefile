@@ -3,13 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 # one thread for each of the test processes: torch's own threads would stand in each other's way; a process that has
 # nothing left to do takes half of what another one still has, so that all are busy until the end
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 # modules are compiled when they are first imported, as most never are, and then kept, whatever the shell's setting
 export PYTHONDONTWRITEBYTECODE :=
 PROJECTS := pyproject.toml builtin/pyproject.toml documents/pyproject.toml service/pyproject.toml lab/pyproject.toml constraints.txt
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
-.PHONY: demo test check lint quick soak engines-check backends-check docs bench bench-detect audit release clean
+.PHONY: demo test check lint quick test-lowest test-newest soak engines-check backends-check docs bench bench-detect audit release clean
 
 demo: .venv/.generate
 	$(BIN)/dgmark demo
@@ -32,6 +32,24 @@ quick: .venv/.dev
 	$(BIN)/ruff check .
 	$(PYTEST) -m "not slow" --ignore lab --ignore tests/docs
 
+# The tests with the lowest and with the newest versions that pyproject.toml allows, each in an environment made anew.
+# torch alone is taken by pip, at the version of constraints.txt: pip's settings may name a build for the CPU, and other
+# builds take gigabytes. With PYTHON=python3.13 the environment is one of another Python.
+test-lowest: RESOLUTION = lowest-direct
+test-newest: RESOLUTION = highest
+test-lowest test-newest: BIN = .venv/$(@:test-%=%)/bin
+test-lowest test-newest: test-%: .venv/.python
+	rm -rf .venv/$*
+	$(PYTHON) -m venv .venv/$*
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt torch
+	$(BIN)/python -m pip freeze | grep '^torch==' > .venv/$*/torch.txt
+	$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --resolution $(RESOLUTION) \
+		--overrides .venv/$*/torch.txt \
+		--editable ./builtin --editable '.[dev]' --editable ./documents --editable ./service --editable './lab[bench]'
+	$(PYTEST)
+	sh deploy/smoke.sh $(BIN)/python
+
 # The adapter for SGLang against SGLang's own package: downloads it to .venv/engines, installs nothing.
 engines-check: .venv/.dev
 	mkdir -p .venv/engines
@@ -47,6 +65,7 @@ soak: .venv/.dev
 	DGMARK_FUZZED_DOCUMENTS=300 $(BIN)/python -m pytest documents/tests/test_fuzz.py
 	DGMARK_ALL_CASES=1 $(PYTEST) -m cover
 	DGMARK_ODD_VALUES_EACH=1 $(BIN)/python -m pytest tests/test_public_arguments.py
+	DGMARK_DTYPE=bf16 $(PYTEST)
 	$(BIN)/python -m pytest -rP soak
 
 # The site goes to site/; open site/index.html. `python docs/reference_pages.py` makes its reference pages from the code.

@@ -10,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -18,8 +19,13 @@ from packaging.requirements import Requirement
 
 from dgmark.checkpoint.folder import builtin_folder
 from support.documents import CORPUS
+from support.install_lines import install_lines
 
 ROOT = Path(__file__).parents[1]
+PROJECTS = {
+    folder: tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for folder in (".", "./builtin", "./documents", "./lab", "./service")
+}
 SOURCES = {"dgmark": "src", **{f"dgmark-{name}": f"{name}/src" for name in ("builtin", "documents", "lab", "service")}}
 
 
@@ -72,6 +78,43 @@ class Environment:
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `dgmark` with these arguments."""
         return self.run(f"sys.argv = {['dgmark', *arguments]!r}\nfrom dgmark.__main__ import main\nmain()")
+
+
+# --- what pages tell to install
+
+
+@pytest.mark.parametrize("line", sorted({line for _, line in install_lines()}))
+def test_a_line_of_pip_install_names_what_a_folder_needs_before_the_folder(line: str) -> None:
+    """For that pip would look on the index, before version 23.3 even if the line names it later."""
+    named: set[str] = set()
+    ours = {project["name"] for project in PROJECTS.values()}
+    for folder, extras in re.findall(r"(\.[/a-z]*)(?:\[(.+?)\])?", line):
+        project = PROJECTS[folder]
+        needed = [*project.get("dependencies", ())]
+        for extra in filter(None, extras.split(",")):
+            needed += project["optional-dependencies"][extra]
+        assert {Requirement(one).name for one in needed} & ours <= {*named, project["name"]}
+        named.add(project["name"])
+
+
+def test_pages_and_scripts_have_such_lines() -> None:
+    found = {file for file, _ in install_lines()}
+    assert {
+        "Makefile",
+        "README.md",
+        "deploy/Containerfile",
+        "docs/local.md",
+        "docs/service.md",
+        "docs/tutorial.ipynb",
+    } <= found
+
+
+def test_the_service_needs_what_reports_need_without_an_extra_of_dgmark() -> None:
+    needed = PROJECTS["./service"]["dependencies"]
+    assert {"dgmark", *PROJECTS["."]["optional-dependencies"]["report"]} <= {*needed}
+
+
+# --- what runs then
 
 
 @pytest.fixture

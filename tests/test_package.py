@@ -121,7 +121,9 @@ def test_what_a_hint_says_to_install_exists() -> None:
     assert len(named) >= 4
     assert named <= set(PROJECT["project"]["optional-dependencies"])
     beside = {
-        name for path in SOURCES.rglob("*.py") for name in re.findall(r"wing_hint\(['\"](\w+)['\"]", path.read_text())
+        name
+        for path in SOURCES.rglob("*.py")
+        for name in re.findall(r"distribution_hint\(['\"](\w+)['\"]", path.read_text())
     }
     assert beside == {"documents"}  # the service's are named by the table of commands
     assert all((REPOSITORY / name / "pyproject.toml").exists() for name in (*beside, "service"))

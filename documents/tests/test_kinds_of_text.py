@@ -13,9 +13,9 @@ import pytest
 from dgmark import Detector, read_document
 from dgmark.detection.results.result import Detection
 from dgmark.errors import InputError
-from dgmark.rows.detect_files import ScoringOptions, read_sources, score
-from dgmark.rows.jsonl import BadRow
-from dgmark.rows.texts import Item
+from dgmark.rows.item import Item
+from dgmark.rows.scoring import ScoringOptions, score
+from dgmark.rows.sources import read_sources
 from dgmark_documents.catalogues import read_catalogue
 from dgmark_documents.json_text import read_json
 from dgmark_documents.kinds import Kind, recognise
@@ -168,17 +168,17 @@ FILES = {
 }
 
 
-def outcome(path: Path, content: str | bytes, detector: Detector = DETECTOR) -> tuple[Item, Detection] | BadRow:
+def outcome(path: Path, content: str | bytes, detector: Detector = DETECTOR) -> tuple[Item, Detection]:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    (found,) = score(detector, read_sources([str(path)]), ScoringOptions())
-    return found
+    (item,) = read_sources([str(path)])
+    (detection,) = score(detector, ScoringOptions(), [item])
+    assert isinstance(detection, Detection)
+    return item, detection
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_marked_text_is_found_in_each_kind_of_file(name: str, tmp_path: Path) -> None:
-    found = outcome(tmp_path / name, FILES[name])
-    assert not isinstance(found, BadRow)
-    item, detection = found
+    item, detection = outcome(tmp_path / name, FILES[name])
     assert detection.verdict == "watermarked"
     assert isinstance(item.content, str)
     if name not in data(__file__, "partly"):
@@ -248,8 +248,8 @@ def test_objects_with_a_text_are_rows(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
     path.write_text(json.dumps([{"id": "a", "text": "one"}, {"text": "two"}, {"Text": None}]).replace("Text", "text"))
     assert read_document(path).rows == (("a", "one"), ("2", "two"), ("3", ""))
-    ids = [one.row_id for one in read_sources([str(path)])]
-    assert ids == [f"{path}:a", f"{path}:2", f"{path}:3"]
+    ids = [(item.row_id, item.place) for item in read_sources([str(path)])]
+    assert ids == [("a", "1"), (f"{path}:2", None), (f"{path}:3", None)]
 
 
 @pytest.mark.parametrize(
@@ -283,9 +283,8 @@ def test_a_text_that_looks_like_another_kind_is_scored_as_it_stands_and_noted(
 def test_many_words_in_markup_make_a_text_without_the_mark_uncertain(name: str, tmp_path: Path) -> None:
     words = PLAIN.split()
     for share, verdict in ((1, "uncertain"), (3, "uncertain"), (6, "not_detected"), (30, "not_detected")):
-        found = outcome(tmp_path / name, " ".join(f"**{w}**" if n % share == 0 else w for n, w in enumerate(words)))
-        assert not isinstance(found, BadRow)
-        item, detection = found
+        text = " ".join(f"**{w}**" if n % share == 0 else w for n, w in enumerate(words))
+        item, detection = outcome(tmp_path / name, text)
         assert detection.verdict == verdict
         assert (detection.uncertain_because == "markup") == (verdict == "uncertain")
         assert any("signs of markup touch" in note for note in item.notes) == (share < 8)
@@ -296,11 +295,10 @@ def test_programs_and_plain_markdown_are_scored_as_they_stand(tmp_path: Path) ->
     source = Path(__file__).read_text(encoding="utf-8")
     page = f"# A title\n\n* **a** list\n\n{PLAIN}"
     for name, content in (("a.py", source), ("a.md", page), ("a.js", "`some` `words` and " * 400)):
-        found = outcome(tmp_path / name, content)
-        assert not isinstance(found, BadRow)
-        assert found[0].content == content
-        assert found[0].notes == ()
-        assert found[1].uncertain_because != "markup"
+        item, detection = outcome(tmp_path / name, content)
+        assert item.content == content
+        assert item.notes == ()
+        assert detection.uncertain_because != "markup"
 
 
 def test_a_picture_without_text_is_an_error(tmp_path: Path) -> None:

@@ -15,6 +15,6 @@ if ! "$python" -c 'import sys; sys.path.append("lab/benchmarks"); import gpu' 2>
   "$python" -c 'import sys; print(*[path for path in sys.path if path.endswith("-packages")], sep="\n")' \
     > "$(.gpu-venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/machine.pth"
   python="$PWD/.gpu-venv/bin/python"
-  "$python" -m pip install --quiet ./builtin '.[generate]' ./lab
+  "$python" -m pip install --quiet '.[generate,report]' ./builtin ./documents ./lab
 fi
 exec "$python" lab/benchmarks/gpu.py --out "$out" "$@"

@@ -25,10 +25,10 @@ from dgmark import Detector, LanguageModel, WatermarkKey
 from dgmark.detection.reading.reader import ScoredIds
 from dgmark.detection.statistics.bigram import BigramTest
 from dgmark.detection.statistics.p_values import z_score
-from dgmark.detection.statistics.parts import WHOLE_SHARE
 from dgmark.detection.statistics.position import PositionTest, window_statistic
 from dgmark.detection.statistics.rules import TextTest, rule_test
-from dgmark.rows.jsonl import Row
+from dgmark.detection.statistics.weighted_coins import WeightedCoins
+from dgmark.rows.item import Row
 from dgmark.watermark.position import tables_of
 from dgmark.watermark.spec import WatermarkSpec
 from dgmark_lab.baselines.published import PublishedFigures
@@ -151,8 +151,9 @@ def p_values_of(detector: Detector, text: ScoredIds) -> dict[str, float]:
 
 def _of_rule(test: TextTest, key: WatermarkKey, text: ScoredIds) -> dict[str, float]:
     if isinstance(test, BigramTest):
-        whole = next(iter(test.evidence.candidates(test.matches(test.subkey))))  # the first part
-        return {"whole text": WHOLE_SHARE * math.exp(whole.log_p)}
+        values = test.evidence.values
+        heads = int(values[test.matches(test.subkey)].sum())
+        return {"whole text": math.exp(WeightedCoins(values).log_tail(heads))}
     if not isinstance(test, PositionTest):
         return {}
     tables, fair = tables_of(key), _fair_windows(len(text.ids))

@@ -12,7 +12,6 @@ the trace.
 
 import math
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +118,8 @@ def _draws(model: LoadedModel, row: dict[str, Any], key: WatermarkKey) -> Iterat
                 raise ValueError(f"{row['id']}: another decode: place {place}, reward {reward}, here {confidence}")
             shares = sampled_weights(here.index_fill(-1, proposer.forbidden, -torch.inf), config)
             places = Places(proposer.window(ids, rows, low, high - low), rows, torch.tensor([place - low]))
-            draw = keyed_draw(batch.side, config, partial(batch.side.signs, places=places))
+            draw = keyed_draw(batch.side, config, places, torch.tensor([True]), fixed_shapes=True)
+            assert draw is not None
             moved = draw.apply(shares.clone())
             yield shares.gather(-1, moved.tokens)[0].double(), moved, token
             ids[0, canvas.start + place] = token

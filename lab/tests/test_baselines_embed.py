@@ -61,7 +61,9 @@ def biased(name: str, given: Step, **options: object) -> Tensor:
     side = side_of_rows([rule_key(name, KEY, **options)] * 2, "cpu")
     before = given.logits.clone()
     added = torch.zeros_like(given.logits)
-    added[given.masked] = side.logits(given) - given.logits[given.masked]
+    changed = side.logits(given)
+    assert changed is not None
+    added[given.masked] = changed - given.logits[given.masked]
     assert torch.equal(given.logits, before)
     return added
 
@@ -160,6 +162,8 @@ def test_new_only_takes_the_bias_from_pairs_that_the_text_holds(name: str, lag: 
     given = Step(window, torch.zeros(2, 37, V, dtype=torch.float64), masked[:, 3:], FORBIDDEN, 1.0)
     keys = [rule_key(name, KEY, **options, new_only=new_only) for new_only in (False, True)]
     plain, fresh = (side_of_rows([key] * 2, "cpu").logits(given) for key in keys)
+    assert plain is not None
+    assert fresh is not None
     spared = 0
     for number, (row, place) in enumerate(given.masked.nonzero().tolist()):
         column, text = place + 3, ids[row].tolist()

@@ -10,7 +10,7 @@ import pytest
 from lab_support import experiment_of, numbers_of
 from scipy import stats
 
-from dgmark.rows.row_file import RowFile
+from dgmark.rows.sinks import RowFile
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import tables_of
 from dgmark_lab.evaluate.estimates import auc

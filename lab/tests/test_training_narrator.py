@@ -11,7 +11,8 @@ from lab_support import rows_of, write_rows
 from torch.nn import functional
 from transformers import LlamaForCausalLM
 
-from dgmark.models.assembly import BASE_VARIABLE, CACHE_VARIABLE
+from dgmark.files.user_folders import CACHE_VARIABLE
+from dgmark.models.assembly import BASE_VARIABLE
 from dgmark.models.builtin_base import write_base
 from dgmark.models.load import load_model
 from dgmark_lab.toml_files import read_toml

@@ -1,4 +1,4 @@
-"""The container recipe, the Compose file, the systemd unit and the proxy: linted, and they fit `dgmark serve`."""
+"""What deploy/ has: linted by the programs that read it, where they are, and it fits `dgmark serve`."""
 
 import http.client
 import json
@@ -25,6 +25,7 @@ from support.services import wait_for
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "deploy" / "Containerfile"
 UNIT = ROOT / "deploy" / "dgmark.service"
+SMOKE = ROOT / "deploy" / "smoke.sh"
 
 
 def options_of_serve(words: list[str]) -> dict[str, object]:
@@ -104,6 +105,51 @@ def test_the_compose_file_starts_what_there_is_with_its_keys_as_secrets() -> Non
     assert int(one["stop_grace_period"].rstrip("s")) == int(setting("TimeoutStopSec"))
 
 
+def test_compose_takes_the_compose_file() -> None:
+    command = ["docker", "compose"]
+    if shutil.which("docker") is None or subprocess.run([*command, "version"], capture_output=True).returncode:
+        pytest.skip("no docker compose here")
+    file = str(ROOT / "deploy" / "compose.yaml")
+    done = subprocess.run([*command, "-f", file, "config", "--quiet"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_smoke_test_has_no_fault_that_shellcheck_knows() -> None:
+    shellcheck = shutil.which("shellcheck")
+    if shellcheck is None:
+        pytest.skip("no shellcheck here")
+    done = subprocess.run([shellcheck, "--severity=warning", str(SMOKE)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(("body", "said"), [(None, "no interpreter"), ("exit 1", "dgmark cannot be started")])
+def test_the_smoke_test_says_so_where_there_is_no_dgmark(tmp_path: Path, body: str | None, said: str) -> None:
+    python = tmp_path / "python"
+    if body is not None:
+        python.write_text(f"#!/bin/sh\n{body}\n")
+        python.chmod(0o755)
+    done = subprocess.run(["sh", str(SMOKE), str(python)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_the_smoke_test_names_steps_that_fail_and_leaves_out_those_whose_packages_are_missing(tmp_path: Path) -> None:
+    """An interpreter that has none of the packages, and a dgmark that says its version and nothing else."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\ncase "$*" in *--version) echo dgmark 1;; *) echo broken; exit 1;; esac\n')
+    python.chmod(0o755)
+    done = subprocess.run(["sh", str(SMOKE), str(python)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert re.findall("^(FAILED|ok) +(.+)$", done.stdout, re.MULTILINE) == [
+        ("FAILED", "make a key"),
+        ("FAILED", "check texts"),
+        ("FAILED", "check a table"),
+    ]
+    assert "broken" in done.stdout
+    skipped = re.findall("^skipped  .+: (.+) is not installed$", done.stdout, re.MULTILINE)
+    assert skipped == ["dgmark_documents", "pyarrow", "jinja2", "torch", "dgmark_service"]
+
+
 def proxy() -> str:
     return (ROOT / "deploy" / "nginx.conf").read_text()
 
@@ -124,12 +170,17 @@ def test_the_proxy_speaks_no_old_protocol_and_sends_on_to_tls() -> None:
         # a server without them has those of nginx's version, and that of the first server holds for all
         assert ("ssl_protocols TLSv1.2 TLSv1.3;" in server) is secure
         assert "return" in server or (secure and "proxy_pass" in server)
-    assert "return 308 https://$server_name$request_uri;" in servers[0]
+    assert ("return 444;" in servers[0], "server_name" in servers[0]) == (True, False)  # the first answers other names
+    assert "return 308 https://$server_name$request_uri;" in servers[1]
     assert "Strict-Transport-Security" in servers[2]
 
 
-@pytest.fixture
-def nginx(tmp_path: Path) -> Iterator[tuple[int, int]]:
+# what Debian's nginx reads after the files of conf.d
+DEBIAN = "server { listen 80 default_server; listen [::]:80 default_server; root /var/www/html; server_name _; }"
+
+
+@pytest.fixture(params=["", DEBIAN], ids=["alone", "Debian"])
+def nginx(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[int, int]]:
     """The ports, without TLS and with it, of a running nginx with the configuration, and no service behind it."""
     program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin")
     if program is None:
@@ -141,13 +192,14 @@ def nginx(tmp_path: Path) -> Iterator[tuple[int, int]]:
     certificate = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=dgmark.example", "-days", "1"]
     files = ["-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "cert.pem")]
     subprocess.run(["openssl", *certificate, *files], check=True, capture_output=True)
-    text = re.sub(r"listen \[::\].*;", "", proxy())
+    text = re.sub(r"listen \[::\].*?;", "", proxy() + request.param)
     local = {"listen 80": f"listen 127.0.0.1:{ports[0]}", "listen 443": f"listen 127.0.0.1:{ports[1]}"}
     local |= {f"/etc/ssl/dgmark.{end}": f"{tmp_path}/{name}.pem" for end, name in (("pem", "cert"), ("key", "key"))}
     for there, here in local.items():
         text = text.replace(there, here)
     kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     paths = "".join(f"{kind}_temp_path {tmp_path}/{kind};" for kind in kinds)
+    text = text.replace("127.0.0.1:8321", "127.0.0.1:9")  # where nothing is
     settings = f"daemon off; pid {tmp_path}/pid; events {{}} http {{ access_log off; {paths}\n{text}}}"
     (tmp_path / "nginx.conf").write_text(settings)
     process = subprocess.Popen([program, "-c", str(tmp_path / "nginx.conf"), "-e", str(tmp_path / "log")])
@@ -192,6 +244,27 @@ def test_nginx_takes_the_configuration_and_refuses_what_is_old_or_asks_for_anoth
     answer = connection.getresponse()
     assert (answer.status, answer.headers["location"]) == (308, "https://dgmark.example/v1/detect?a=b")
     connection.close()
+
+
+@pytest.mark.parametrize(("length", "status"), [(17 * 2**20, 413), (2, 502)])
+def test_nginx_refuses_by_problem_documents(nginx: tuple[int, int], length: int, status: int) -> None:
+    context = ssl._create_unverified_context()  # the server's name is none of this machine
+    with (
+        socket.create_connection(("127.0.0.1", nginx[1]), 10) as plain,
+        context.wrap_socket(plain, server_hostname="dgmark.example") as connection,
+    ):
+        head = f"POST /v1/detect HTTP/1.1\r\nhost: dgmark.example\r\ncontent-length: {length}\r\n\r\n{{}}"
+        connection.sendall(head.encode())
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        problem = json.loads(answer.read())
+    assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json")
+    assert (problem["type"], problem["status"], set(problem)) == (
+        "about:blank",
+        status,
+        {"type", "status", "title", "detail"},
+    )
+    assert "strict-transport-security" in answer.headers
 
 
 def test_wrong_settings_do_not_start_the_unit_again() -> None:

@@ -21,10 +21,10 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:
-        from dgmark.errors import install_hint, wing_hint
+        from dgmark.errors import distribution_hint, install_hint
 
         if _MODULES[name].startswith("dgmark_documents"):
-            raise ImportError(f"dgmark.{name} needs dgmark-documents: {wing_hint('documents')}") from error
+            raise ImportError(f"dgmark.{name} needs dgmark-documents: {distribution_hint('documents')}") from error
         if not _MODULES[name].startswith(("dgmark.decode", "dgmark.models")):
             raise
         raise ImportError(f"dgmark.{name} needs torch and transformers: {install_hint('generate')}") from error

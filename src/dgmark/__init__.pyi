@@ -29,8 +29,8 @@ from dgmark.models.load import load_model
 from dgmark.report.page import write_report
 from dgmark.report.signing import SigningKey, verify_report
 from dgmark.report.statement import Report
-from dgmark.rows.detect_files import detect_file
 from dgmark.rows.documents import Document, read_document
+from dgmark.rows.scoring import detect_file
 from dgmark.version import __version__
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey, subkey_of

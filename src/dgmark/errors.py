@@ -19,20 +19,16 @@ class DgmarkError(Exception):
 
 
 def without_errors(results: Iterable[T | DgmarkError]) -> list[T]:
-    """Results, if there is no error in the place of one.
-
-    Raises:
-        DgmarkError: the first error.
-    """
+    """Results, if there is no error in the place of one; else the first error is raised."""
     found = []
-    for one in results:
-        if isinstance(one, DgmarkError):
-            raise one
-        found.append(one)
+    for result in results:
+        if isinstance(result, DgmarkError):
+            raise result
+        found.append(result)
     return found
 
 
-def each(function: Callable[[T], R], values: Iterable[T] | Iterable[T | DgmarkError]) -> list[R | DgmarkError]:
+def each(function: Callable[[T], R], values: Iterable[T | DgmarkError]) -> list[R | DgmarkError]:
     """What a function gives for each value; in the place of one that it refuses, its error.
 
     An error in the place of a value stays there.
@@ -191,8 +187,8 @@ def install_hint(extra: str, distribution: str = ".") -> str:
     return f"run `pip install '{distribution}[{extra}]'` in a checkout of dgmark"
 
 
-def wing_hint(folder: str) -> str:
-    """How to install a distribution that stands beside dgmark in its repository."""
+def distribution_hint(folder: str) -> str:
+    """How to install another distribution of this repository."""
     return f"run `pip install ./{folder}` in a checkout of dgmark"
 
 

@@ -1,6 +1,7 @@
 """What `dgmark detect` shows to a person: the card of one text, the table of several, the text with its spans."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from dgmark import Detector
+from dgmark.cli.process import correct_size
 from support.command_line import run
 from support.known_keys import key_file_of, known_key
 from support.marked_texts import marked_text
@@ -176,3 +178,29 @@ def test_a_pipe_gets_lines_that_are_neither_broken_nor_padded(
     assert {len(cells) for cells in found.values()} == {len(names)}
     assert found["human.txt"][1:3] == ["not found", "none"]
     assert all(cell == cell.strip() for cells in found.values() for cell in cells)
+
+
+@pytest.mark.parametrize("stated", ["0", "00", "", "-3", "wide", "²"])
+def test_what_is_no_width_counts_as_none(stated: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLUMNS", "LINES"):
+        monkeypatch.setenv(name, stated)
+    correct_size()
+    assert not {"COLUMNS", "LINES"} & os.environ.keys()
+
+
+@pytest.mark.parametrize("width", [1, 5, 39])
+def test_no_column_is_too_narrow_to_say_anything(tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = known_key("card", rule="bigram", subkeys=2)
+    key.save(tmp_path / "key.json")
+    for name in ("one.txt", "two.txt"):
+        (tmp_path / name).write_text(marked_text(key.subkey(1), 250))
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("LINES", "3")
+    correct_size()
+    asked = ("--verbose", "--payload", "--spans", tmp_path / "one.txt", tmp_path / "two.txt")
+    lines = run("detect", "--key", tmp_path / "key.json", *asked, code=0).stdout.splitlines()
+    columns = zip(*(line.split("│")[1:-1] for line in lines if line.startswith("│")), strict=True)
+    said = ["".join(column).replace(" ", "") for column in columns]
+    assert len(said) == 9
+    assert all(said)
+    assert os.environ["LINES"] == "3"

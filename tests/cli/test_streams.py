@@ -67,6 +67,13 @@ def test_errors_that_nobody_hears_keep_their_exit_code(folder: Path, stream: str
     assert shell(folder, f"dgmark key show missing.json {stream}").returncode == 5
 
 
+def test_a_terminal_of_no_columns_hides_nothing(folder: Path) -> None:
+    line = f"{DETECT} text.txt; {DETECT} text.txt missing.txt; {DETECT} missing.txt; {DETECT} --nothing"
+    shown, wanted = shell(folder, f"export COLUMNS=0 LINES=0; {line}"), shell(folder, f"unset COLUMNS LINES; {line}")
+    assert (shown.stdout, shown.stderr) == (wanted.stdout, wanted.stderr)
+    assert all(stream.count("\n") > 3 for stream in (shown.stdout, shown.stderr))
+
+
 def test_a_reader_that_leaves_gets_no_verdict_for_it(folder: Path) -> None:
     line = f"{DETECT} --check text.txt | true; exit ${{PIPESTATUS[0]}}"
     done = shell(folder, line)

@@ -68,7 +68,7 @@ def test_bits_are_those_of_a_loop_over_places_and_candidates(
     pairs = given[0].spec.rule == "bigram"
     if fixed_shapes and not pairs and any(tables_of(key).spec.rotation for key in given):
         return
-    side = decode_side(given).empty(given, len(keys), "cpu", fixed_shapes=fixed_shapes)
+    side = decode_side(given).empty(given[0], len(keys), "cpu", fixed_shapes=fixed_shapes)
     for row, key in enumerate(keys):
         if key is not None:
             side.put(row, key)
@@ -103,8 +103,12 @@ def test_bits_are_those_of_a_loop_over_places_and_candidates(
 @pytest.mark.parametrize(
     ("keys", "error", "problem"),
     [
-        ([key_of(1, 4), None, key_of(1, 2)], SettingsError, "different distances"),
-        ([words_key(), words_key(tokens="exact", word_classes=None)], SettingsError, "different distances of pairs or"),
+        ([key_of(1, 4), None, key_of(1, 2)], SettingsError, "pairs at distances 1 to 2, and these rows at 1 to 4"),
+        (
+            [words_key(), words_key(tokens="exact", word_classes=None)],
+            SettingsError,
+            "has pairs of exact tokens, and these rows have others",
+        ),
         ([key_of(), None, PLAIN[0]], SettingsError, "keys of the rules bigram and position mark no batch"),
         ([key_of(subkeys=64)], SettingsError, r"has 64 sub-keys.*take one with key\.subkey"),
         ([PLAIN[0], position_key(1, table_size=79)], VocabularyMismatch, "keys of different vocabularies"),

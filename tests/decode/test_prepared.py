@@ -1,6 +1,7 @@
 """Prepared requests: checked and encoded once, different keys in one batch, the same text from every caller."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import dgmark
 from dgmark import Generation, WatermarkKey
 from dgmark.decode import DecodeConfig, Prepared, Request
-from dgmark.decode.texts.generation import generations, generations_or_errors
+from dgmark.decode.texts.generation import generation_of, generations
 from dgmark.errors import DgmarkError, InputError, PromptTooLong, SettingsError, TokenizerMismatch, VocabularyMismatch
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.rule_keys import rule_key
@@ -101,7 +102,7 @@ def test_requests_that_cannot_be_decoded_can_be_left_out() -> None:
     prepared = Prepared.of(TOY, requests, DecodeConfig(12, 4), strict=False, batch_size=3)
     assert {row: type(error) for row, error in prepared.refused.items()} == {1: InputError, 3: PromptTooLong}
     assert [*prepared.chunks()] == [range(3), range(3, 4)]
-    first, empty, second, long = generations_or_errors(prepared, range(4))
+    first, empty, second, long = prepared.results(partial(generation_of, prepared), range(4), strict=False)
     assert [first, second] == decoded([REQUESTS[0], REQUESTS[3]])
     assert [empty, long] == [prepared.refused[1], prepared.refused[3]]
     with pytest.raises(PromptTooLong):

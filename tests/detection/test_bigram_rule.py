@@ -23,7 +23,7 @@ from dgmark.detection.statistics.pairs import DistinctPairs
 from dgmark.detection.statistics.parts import Parts
 from dgmark.detection.statistics.subkeys import STRENGTHS
 from dgmark.errors import SettingsError, VocabularyMismatch
-from dgmark.rows.detect_files import ScoringOptions
+from dgmark.rows.scoring import ScoringOptions
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
 from dgmark.watermark.spec import spec_as
 from dgmark.watermark.word_classes import WordClasses
@@ -118,7 +118,8 @@ def test_the_best_part_is_that_of_a_loop_over_all_parts(n: int) -> None:
         pairs = {(int(ids[i]), int(ids[j])) for j in inside for i in inside if 1 <= j - i <= 4}
         return binomial_tail(sum(matches[pair] for pair in pairs), len(pairs)), len(pairs)
 
-    best = BigramTest(key, scored(ids)).best_part(None)
+    test = BigramTest(key, scored(ids))
+    best = test.evidence.best(test.matches(None))
     assert best.p_value == pytest.approx(smallest_p(n, tail), rel=1e-9)
 
 
@@ -277,7 +278,7 @@ def test_the_confidence_is_as_often_right_as_it_says() -> None:
             key = known_key(f"calibrated {number % 10}", subkeys=64)
             test = BigramTest(key, scored(marked_by_pairs(key.subkey(number % 64), 24, STRENGTHS[number % 3], dice)))
             likeliest = test.ranked[0]
-            confidence.append(test.confidence(likeliest, test.best_part(likeliest)))
+            confidence.append(test.confidence(likeliest, test.evidence.best(test.matches(likeliest))))
             right.append(likeliest == number % 64)
     claimed, true = np.array(confidence), np.mean(right)
     assert 0.2 < true < 0.9  # otherwise this would prove nothing

@@ -9,7 +9,8 @@ import pytest
 
 from dgmark import Detector, detect_file
 from dgmark.detection.results.legibility import share_of_no_language
-from dgmark.rows.jsonl import Row, read_good_rows
+from dgmark.rows.item import Row
+from dgmark.rows.jsonl import read_good_rows
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_text
 

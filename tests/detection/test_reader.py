@@ -60,18 +60,18 @@ def test_many_texts_are_read_and_located_as_one_by_one(items: list[str | list[in
     contents = contents_of(items)
     assert [pairs(tokens) for tokens in without_errors(READER.read_many(contents))] == one_by_one
     located = [READER.locate(content) for content in contents]
-    assert [pairs(tokens) for tokens, _ in located] == one_by_one
-    assert [offsets.shape for _, offsets in located] == [(len(read), 2) for read in one_by_one]
+    assert [pairs(tokens.scored) for tokens in located] == one_by_one
+    assert [tokens.offsets.shape for tokens in located] == [(len(read), 2) for read in one_by_one]
 
 
 def test_the_offsets_of_a_text_are_the_characters_of_its_tokens() -> None:
     text = "The quick brown fox<|pad|> jumps."
-    _, offsets = READER.locate(text)
+    offsets = READER.locate(text).offsets
     assert "".join(text[start:end] for start, end in offsets.tolist()) == "The quick brown fox jumps."
 
 
 def test_the_offsets_of_ids_are_their_indices() -> None:
-    _, offsets = READER.locate(np.array([START, 5, MASK, 6, END, 7]))
+    offsets = READER.locate(np.array([START, 5, MASK, 6, END, 7])).offsets
     assert offsets.tolist() == [[1, 2], [3, 4]]
 
 
@@ -84,9 +84,9 @@ def test_only_the_tokens_inside_the_ranges_are_read(ids: list[int], data: st.Dat
 
 def test_a_token_that_straddles_the_edge_of_a_range_is_left_out() -> None:
     text = "one two three"
-    (whole, offsets), inside = READER.locate(text), READER.read(text, [(1, 8)])
-    assert [tuple(pair) for pair in offsets.tolist()] == [(0, 3), (3, 7), (7, 13)]
-    assert pairs(inside) == pairs(whole)[1:2]
+    whole, inside = READER.locate(text), READER.read(text, [(1, 8)])
+    assert [tuple(pair) for pair in whole.offsets.tolist()] == [(0, 3), (3, 7), (7, 13)]
+    assert pairs(inside) == pairs(whole.scored)[1:2]
 
 
 @pytest.mark.parametrize("wrong", [(0, 14), (5, 5), (-1, 4)])

@@ -72,7 +72,8 @@ def test_the_best_part_is_that_of_a_loop_over_all_parts(n: int) -> None:
         coins = WeightedCoins(np.array([weight[pair] for pair in pairs], dtype=np.int64))
         return np.exp(coins.log_tail(sum(weight[pair] for pair in pairs if matches[pair]))), len(pairs)
 
-    best = BigramTest(PLAIN, read(ids, nats)).best_part(None)
+    test = BigramTest(PLAIN, read(ids, nats))
+    best = test.evidence.best(test.matches(None))
     assert best.p_value == pytest.approx(smallest_p(n, tail), rel=1e-9)
 
 
@@ -281,11 +282,11 @@ def test_a_keyring_weighs_each_key_and_pays_for_all() -> None:
 def test_ranges_are_scored_with_the_surprisal_of_the_whole_text() -> None:
     text = marked_text(PLAIN, 120)
     part = Detector(PLAIN, surprisal_model=FIRST_SEEN).reader.read(text, [(100, 300)])
-    tokens, offsets = Detector(PLAIN, surprisal_model=FIRST_SEEN).reader.locate(text)
-    inside = (offsets[:, 0] >= 100) & (offsets[:, 1] <= 300)
+    whole = Detector(PLAIN, surprisal_model=FIRST_SEEN).reader.locate(text)
+    inside = (whole.offsets[:, 0] >= 100) & (whole.offsets[:, 1] <= 300)
     assert part.surprisal is not None
-    assert tokens.surprisal is not None
-    assert part.surprisal.nats.tolist() == tokens.surprisal.nats[inside].tolist()
+    assert whole.scored.surprisal is not None
+    assert part.surprisal.nats.tolist() == whole.scored.surprisal.nats[inside].tolist()
     assert Detector(PLAIN, surprisal_model=FIRST_SEEN).detect(text, only=[(100, 300)]).test == "weighted"
 
 

@@ -33,7 +33,7 @@ def test_the_loop_of_the_page_writes_what_the_real_one_does(rule: str | None, se
     assert by_hand == real.token_ids
 
 
-# what is one concept on several floors, as docs/architecture.md says
+# what is one concept in several packages, as docs/architecture.md says
 ON_SEVERAL_FLOORS = {"__init__.py", "bigram.py", "gguf.py", "policy.py", "position.py", "rules.py"}
 
 

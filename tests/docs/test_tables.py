@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
@@ -11,7 +10,7 @@ import dgmark
 from dgmark import DecodeConfig, errors
 from dgmark.checkpoint.families import FAMILIES
 from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS
-from dgmark.detection.results.result import DETECT_FIELDS, DETECTION_FIELDS, PAYLOAD_FIELDS
+from dgmark.detection.results.result import DETECT_FIELDS
 from dgmark.detection.statistics.expected import tokens_needed
 from dgmark.report.joined import MAX_REPORTS
 from dgmark.watermark.bigram import DEFAULT_SUBKEYS, BigramSpec
@@ -29,32 +28,19 @@ from dgmark_service.openai_schemas import MAX_PROMPTS
 from dgmark_service.schemas import MAX_ITEMS, MAX_KEYS, MAX_TEXTS
 from dgmark_service.settings import ServiceSettings
 from support.known_keys import known_spec
+from support.page_tables import FORMATS, ROOT, names, table
 from support.signatures import arguments_of
 
-ROOT = Path(__file__).parents[2]
-EVALUATION, FORMATS = "lab/docs/evaluation.md", "docs/formats.md"
-
-
-def table(page: str, heading: str, number: int = 0) -> list[list[str]]:
-    """The cells of a table under a heading, without its head."""
-    section = (ROOT / page).read_text(encoding="utf-8").partition(f"# {heading}\n")[2]
-    lines = re.findall(r"(?:^\|.*\n)+", section, flags=re.MULTILINE)[number].splitlines()[2:]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-
-
-def names(cells: list[str]) -> set[str]:
-    return {name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)}
+EVALUATION = "lab/docs/evaluation.md"
 
 
 OF_KEY_FILE = {*KeyFile.model_fields, *(one.name for spec in (BigramSpec, PositionSpec) for one in fields(spec))}
-OF_DETECT = {*DETECTION_FIELDS, *PAYLOAD_FIELDS, "id", "subkeys_tested", "source_sha256", "schema", "settings"}
 
 
 @pytest.mark.parametrize(
     ("page", "heading", "number", "expected"),
     [
         (FORMATS, "Key file", 0, OF_KEY_FILE),
-        (FORMATS, "Rows out of `dgmark detect`", 0, OF_DETECT),
         ("docs/decoding.md", "The main options", 1, set(get_args(get_type_hints(DecodeConfig)["strategy"]))),
         ("docs/models.md", "Families", 0, set(FAMILIES)),
         (EVALUATION, "Baselines", 0, set(BASELINES)),

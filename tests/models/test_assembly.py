@@ -16,7 +16,8 @@ from dgmark.checkpoint.byte_bpe import gguf_byte_bpe
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.checkpoint.gguf import read_header
 from dgmark.errors import CheckpointFormat, ModelError, ModelNotFound
-from dgmark.models.assembly import ADAPTERS, BASE_VARIABLE, CACHE_VARIABLE, Base, assemble, find_base, with_adapters
+from dgmark.files.user_folders import CACHE_VARIABLE
+from dgmark.models.assembly import ADAPTERS, BASE_VARIABLE, Base, assemble, find_base, with_adapters
 from dgmark.models.causal_gguf import causal_state
 from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark_lab.training.narrator.folders import MASK_TOKEN, config_of

@@ -12,8 +12,16 @@ import torch
 from gguf import GGMLQuantizationType, dequantize, quantize
 from huggingface_hub import constants
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    Phi3Config,
+    Phi3ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen2MoeConfig,
+    Qwen2MoeForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
     Qwen3MoeConfig,
@@ -48,7 +56,7 @@ def qwen(config: type[Any], network: type[Any], **more: Any) -> Any:
     kept = {name: sizes[name] for name in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")}
     kept |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-5}
     kept |= {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}, "tie_word_embeddings": False}
-    return randomized(network(config(**kept, **more)))
+    return randomized(network(config(**{**kept, **more})))
 
 
 def stretched_llama() -> Any:
@@ -70,6 +78,23 @@ def rotary_factors(network: Any) -> dict[str, Any]:
     return {"rope_freqs.weight": (plain / stretched).numpy()}
 
 
+# what the files of these state beside
+FURTHER: dict[str, dict[str, Any]] = {
+    "gemma2": {
+        "gemma2.attention.sliding_window": 16,
+        "gemma2.attn_logit_softcapping": 50.0,
+        "gemma2.final_logit_softcapping": 30.0,
+    },
+    "gemma3": {"gemma3.attention.sliding_window": 16},
+    "qwen2moe": {"qwen2moe.expert_shared_feed_forward_length": 48},
+}
+GEMMA3: dict[str, Any] = {
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        "full_attention": {"rope_type": "default", "rope_theta": 5000.0},
+    }
+}
+
 NETWORKS: dict[str, tuple[str, Callable[[], Any]]] = {
     "llama": ("llama", tiny_gguf.llama),
     "llama 3.1": ("llama", stretched_llama),
@@ -82,6 +107,21 @@ NETWORKS: dict[str, tuple[str, Callable[[], Any]]] = {
             head_dim=16, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True,
         ),
     ),
+    "qwen2moe": (
+        "qwen2moe",
+        lambda: qwen(
+            Qwen2MoeConfig, Qwen2MoeForCausalLM, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
+            shared_expert_intermediate_size=48,
+        ),
+    ),
+    "gemma2": (
+        "gemma2",
+        lambda: qwen(Gemma2Config, Gemma2ForCausalLM, head_dim=16, sliding_window=16, tie_word_embeddings=True),
+    ),
+    "gemma3": (
+        "gemma3", lambda: qwen(Gemma3TextConfig, Gemma3ForCausalLM, head_dim=16, sliding_window=16, **GEMMA3)
+    ),
+    "phi3": ("phi3", lambda: qwen(Phi3Config, Phi3ForCausalLM, pad_token_id=0)),
 }  # fmt: skip
 
 
@@ -89,7 +129,7 @@ def write(path: Path, name: str = "llama", more: Mapping[str, Any] | None = None
     """Write a network as a GGUF file, and return it."""
     architecture, build = NETWORKS[name]
     network = build()
-    more = {**(rotary_factors(network) if name == "llama 3.1" else {}), **(more or {})}
+    more = {**(rotary_factors(network) if name == "llama 3.1" else {}), **FURTHER.get(name, {}), **(more or {})}
     ids = {"bos": 1, "eos": 2}
     tiny_gguf.write_network(path, architecture, network, tiny_gguf.TOKENS, tiny_gguf.SPECIAL, ids, more=more, **options)
     return network
@@ -221,7 +261,7 @@ def test_a_tokenizer_that_is_not_in_the_file_is_given_beside_it(tmp_path: Path) 
         *cases(__file__, "refused"),
         ({"blk.0.attn_sinks.weight": np.ones(4)}, r"tensors that a llama .*blk\.0\.attn_sinks\.weight.*server"),
         ({"blk.1.attn_q.bias": np.ones(64)}, r"tensors that a llama .*blk\.1\.attn_q\.bias"),
-        ({"model.norm.weight": np.ones(64)}, "a second time"),
+        ({"model.norm.weight": np.ones(64)}, r"tensors that a llama .*model\.norm\.weight"),
         ({"rope_freqs.weight": np.ones(5)}, "5 factors of 8 rotary frequencies"),
     ],
 )

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.errors import CheckpointFormat, ModelNotFound, SettingsError
+from dgmark.models.language_model import LanguageModel
 from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.models.toy import ToyDenoiser
 from support import tiny_checkpoints as tiny
@@ -69,6 +70,21 @@ def test_the_dtype_is_that_of_the_weights_and_of_the_logits(
         assert model.dtype == dtype
         assert {parameter.dtype for parameter in model.network.parameters()} == {dtype}
     assert model(random_ids(4)).dtype == dtype
+
+
+@pytest.mark.parametrize("amx", [True, False])
+def test_the_default_dtype_is_that_of_the_environment_else_that_of_the_device(
+    monkeypatch: pytest.MonkeyPatch, amx: bool
+) -> None:
+    monkeypatch.setattr("dgmark.models.load.has_amx", lambda: amx)
+    monkeypatch.delenv("DGMARK_DTYPE", raising=False)
+    assert load_model(device="cpu").dtype == (torch.bfloat16 if amx else torch.float32)
+    monkeypatch.setenv("DGMARK_DTYPE", "fp16")
+    assert (load_model(device="cpu").dtype, LanguageModel(device="cpu").dtype) == (torch.float16, "float16")
+    assert load_model(device="cpu", dtype="fp32").dtype == torch.float32
+    monkeypatch.setenv("DGMARK_DTYPE", "fp8")
+    with pytest.raises(SettingsError, match="the environment variable DGMARK_DTYPE: 'fp8' is not one of: bf16"):
+        load_model(device="cpu")
 
 
 def test_loading_leaves_torchs_own_generator_alone(tmp_path: Path, state: tiny.State) -> None:

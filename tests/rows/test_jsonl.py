@@ -11,10 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dgmark.errors import InputError, NoTexts
-from dgmark.rows.jsonl import BadRow, Row, parse_rows, read_good_rows, read_rows, rows_or_text, to_line
+from dgmark.rows.item import Item, Row
+from dgmark.rows.jsonl import parse_rows, read_good_rows, read_rows, rows_or_text, to_line
 
 
-def parsed(*lines: bytes) -> list[Row | BadRow]:
+def parsed(*lines: bytes) -> list[Row | Item]:
     return list(parse_rows(lines, "in.jsonl"))
 
 
@@ -37,16 +38,16 @@ def parsed(*lines: bytes) -> list[Row | BadRow]:
 def test_a_line_that_is_no_json_becomes_a_bad_row_named_by_its_line(line: bytes) -> None:
     good, bad, after = parsed(b'{"id": "a"}', line, b'{"id": "b"}')
     assert (good, after) == ({"id": "a"}, {"id": "b"})
-    assert isinstance(bad, BadRow)
+    assert isinstance(bad, Item)
     assert bad.row_id == "in.jsonl:2"
-    assert bad.error.startswith("not valid JSON: ")
+    assert str(bad.error).startswith("not valid JSON: ")
 
 
 @pytest.mark.parametrize(
     ("lines", "row"),
     [
-        ([b"[1, 2]"], BadRow("in.jsonl:1", "not a JSON object")),
-        ([b"null"], BadRow("in.jsonl:1", "not a JSON object")),
+        ([b"[1, 2]"], ("in.jsonl:1", "not a JSON object")),
+        ([b"null"], ("in.jsonl:1", "not a JSON object")),
         ([b"", b"  \r\n", b"\n", b'{"text": "t"}'], {"text": "t", "id": "in.jsonl:4"}),
         ([b'{"id": null}'], {"id": "in.jsonl:1"}),
         ([b'{"id": 0}'], {"id": "0"}),
@@ -54,8 +55,9 @@ def test_a_line_that_is_no_json_becomes_a_bad_row_named_by_its_line(line: bytes)
         ([b'\xef\xbb\xbf{"id": "a"}'], {"id": "a"}),  # after a byte order mark
     ],
 )
-def test_every_row_has_an_id(lines: list[bytes], row: Row | BadRow) -> None:
-    assert parsed(*lines) == [row]
+def test_every_row_has_an_id(lines: list[bytes], row: Row | tuple[str, str]) -> None:
+    (found,) = parsed(*lines)
+    assert row == ((found.row_id, str(found.error)) if isinstance(found, Item) else found)
 
 
 @pytest.mark.parametrize("name", ["text", "token_ids", "id", "prompt", "other"])
@@ -63,13 +65,14 @@ def test_every_row_has_an_id(lines: list[bytes], row: Row | BadRow) -> None:
 def test_two_fields_of_one_name_are_an_error_of_their_row(name: str, row: str) -> None:
     good, bad, after = parsed(b'{"id": "a"}', row.format(name).encode(), b'{"id": "b", "ID": "c"}')
     assert (good, after) == ({"id": "a"}, {"id": "b", "ID": "c"})
-    assert bad == BadRow("in.jsonl:2", f'two fields are named "{name}": keep one of them, or name them apart')
+    assert isinstance(bad, Item)
+    assert str(bad.error) == f'two fields are named "{name}": keep one of them, or name them apart'
 
 
 @settings(max_examples=200)
 @given(lines=st.lists(st.binary(max_size=30), max_size=5))
 def test_no_bytes_make_reading_crash(lines: list[bytes]) -> None:
-    assert all(isinstance(found, BadRow) or isinstance(found["id"], str) for found in parsed(*lines))
+    assert all(isinstance(found, Item) or isinstance(found["id"], str) for found in parsed(*lines))
 
 
 @pytest.mark.parametrize("name", ["missing.jsonl", "."])

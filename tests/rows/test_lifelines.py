@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from dgmark.errors import InputError, SettingsError
-from dgmark.rows.detect_files import detect_file
+from dgmark.rows.scoring import detect_file
 from dgmark.rows.workers import map_in_order
 from support.child_processes import alive, children, workers
 from support.known_keys import known_key

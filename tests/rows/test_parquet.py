@@ -15,7 +15,7 @@ import pytest
 from dgmark import DetectColumns, Detector, GenerateColumns, detect_file
 from dgmark.errors import InputError, NoTexts, ResumeMismatch, SettingsError
 from dgmark.models.load import NetworkDenoiser
-from dgmark.rows import parquet, parquet_target
+from dgmark.rows import parquet, parquet_sink
 from support.command_line import run
 from support.known_keys import builtin_tokenizer, key_file_of, known_key
 from support.marked_texts import marked_text
@@ -232,7 +232,7 @@ def test_rows_without_an_id_are_named_by_their_number(tmp_path: Path) -> None:
     assert (tally.scored, tally.unusable) == (1, 1)
     assert tally.first_unusable is not None
     assert tally.first_unusable.row_id == "1"
-    assert "the row has no id: give each row a text or a whole number in column name" in tally.first_unusable.error
+    assert "the row has no id: give each row a text or a whole number in column name" in str(tally.first_unusable.error)
 
 
 def test_token_ids_of_parquet_are_scored_as_ids(key_file: Path, tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_each_row_is_tested_with_the_key_that_it_names(tmp_path: Path) -> None:
     run(*asked, "--out", tmp_path / "out.jsonl", source)
     table_of(source, [text, text, text], tenant=["acme", "acme", "nobody"])
     other = run(*asked, "--out", tmp_path / "out.jsonl", source, code=4)
-    assert "holds a row '1' that was tested with another key than 'acme'" in other.stderr
+    assert "holds a row '1' made from a different text or key" in other.stderr
     alone = run("detect", "--key", keys / "acme.json", "--key-column", "tenant", source)
     assert "give it with --keys FOLDER" in alone.stderr
     with pytest.raises(SettingsError, match="a column of keys belongs to a RowKeys"):
@@ -327,11 +327,11 @@ def test_a_damaged_source_is_named_and_not_the_target(source: Path, tmp_path: Pa
         scored(source, tmp_path / "out.parquet")
     tally = scored(source, tmp_path / "out.jsonl")  # where it is one of several inputs
     assert tally.first_unusable is not None
-    assert "cannot be read any further" in tally.first_unusable.error
+    assert "cannot be read any further" in str(tally.first_unusable.error)
 
 
 def test_memory_does_not_grow_with_the_rows(key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_target, "_GROUP_BYTES", 2**20)
+    monkeypatch.setattr(parquet_sink, "_GROUP_BYTES", 2**20)
     monkeypatch.setattr(parquet, "_BUFFER", 2**16)
     verdict = Detector(KEY, tokenizer=builtin_tokenizer()).detect("A text.")
     monkeypatch.setattr(Detector, "detect_many", lambda _, texts, **__: [verdict for _ in texts])
@@ -391,7 +391,8 @@ def test_prompts_of_parquet_become_the_texts_of_their_ids(storyteller: NetworkDe
     key.save(tmp_path / "key.json")
     prompts = pa.table({"id": ["a", "b", "c"], "prompt": ["The sea was", None, "A king"]})
     pq.write_table(prompts, tmp_path / "in.parquet")
-    options = ("--key", tmp_path / "key.json", "--length", 8, "--block-length", 8, "--seed", 3, "--id-column", "id")
+    short = ("--length", 8, "--block-length", 8, "--dtype", "fp32")
+    options = ("--key", tmp_path / "key.json", "--seed", 3, "--id-column", "id", *short)
     files = ("--prompts", tmp_path / "in.parquet", "--out", tmp_path / "out.parquet")
     assert "2 written, 1 with errors" in run("generate", *options, *files, code=0).stderr
     write = GenerateColumns(storyteller, key, id_column="id", seed=3, length=8, block_length=8)
@@ -411,7 +412,7 @@ def test_each_prompt_is_marked_with_the_key_that_it_names(storyteller: NetworkDe
     prompts = pa.table({"id": ["a", "b", "c"], "prompt": ["The sea"] * 3, "tenant": ["acme", "beta", "nobody"]})
     pq.write_table(prompts, tmp_path / "in.parquet")
     asked: tuple[Any, ...] = ("generate", "--keys", folder, "--length", 8, "--block-length", 8, "--id-column", "id")
-    asked += ("--prompts", tmp_path / "in.parquet", "--out", tmp_path / "out.parquet")
+    asked += ("--prompts", tmp_path / "in.parquet", "--out", tmp_path / "out.parquet", "--dtype", "fp32")
     run(*asked, "--key-column", "tenant", code=0)
     options: dict[str, Any] = {"id_column": "id", "length": 8, "block_length": 8}
     wanted = GenerateColumns(storyteller, str(folder), key_column="tenant", **options)(prompts)
@@ -424,7 +425,8 @@ def test_texts_of_parquet_are_checked_and_one_warning_says_which_are_missed(tmp_
     known_key("written", subkeys=4).save(tmp_path / "key.json")
     prompts = pa.table({"id": [str(place) for place in range(6)], "prompt": ["The sea was"] * 5 + [None]})
     pq.write_table(prompts, tmp_path / "in.parquet")
-    short = ("--length", 8, "--block-length", 8, "--batch-size", 1)
+    # in bf16 the highest logits may be tied, and then there is a choice
+    short = ("--length", 8, "--block-length", 8, "--batch-size", 1, "--dtype", "fp32")
     options = ("--key", tmp_path / "key.json", "--id-column", "id", *short)
     asked = ("generate", *options, "--prompts", tmp_path / "in.parquet", "--out", tmp_path / "out.parquet")
     for more, said in (

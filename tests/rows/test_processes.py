@@ -1,10 +1,13 @@
 """Processes that work for this one: what they answer, their limits, and their ends."""
 
+import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +45,14 @@ def end(shared: str) -> None:
 
 def function(shared: str) -> Callable[[], None]:
     return lambda: None
+
+
+def ask_another() -> object:
+    worker = Worker("shared")
+    try:
+        return worker.call(answer, 5)
+    finally:
+        worker.kill()
 
 
 class Unreadable:
@@ -105,3 +116,43 @@ def test_one_that_ends_before_it_has_read_a_long_command_line_is_lost(monkeypatc
         child.kill()
     with pytest.raises(WorkerLost):
         worker.call(answer, 5)
+
+
+def test_a_daemonic_process_may_start_one() -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(ask_another) == ("shared", 5)
+
+
+def test_whatever_keeps_one_from_starting_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise TypeError("no keys here")  # as in Celery's processes
+
+    monkeypatch.setattr("multiprocessing.spawn.get_preparation_data", refuse)
+    with pytest.raises(WorkerLost, match="a process cannot be started: no keys here"):
+        Worker("shared").call(answer, 5)
+
+
+IMPORT, CALL = "from dgmark.rows.workers import map_in_order", "print([*map_in_order(list, 'ab', workers=2)])"
+BARE, GUARDED = f"{IMPORT}\n{CALL}\n", f"{IMPORT}\nif __name__ == '__main__':\n    {CALL}\n"
+WORKED = "[('a', 'a'), ('b', 'b')]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "command", "said"),
+    [
+        (GUARDED, "python script.py", WORKED),
+        (GUARDED, "python /dev/stdin < script.py", WORKED),
+        (GUARDED, "python - < script.py", "<stdin> is no file: save the script as a file"),
+        (GUARDED, "python <(cat script.py)", " is no file: save the script as a file"),
+        (BARE, "python script.py", 'need `if __name__ == "__main__":` around them'),
+    ],
+)
+def test_a_script_with_workers_runs_or_is_told_what_it_lacks(
+    tmp_path: Path, script: str, command: str, said: str
+) -> None:
+    (tmp_path / "script.py").write_text(script)
+    line = f'python() {{ "{sys.executable}" "$@"; }}; {command} 2>&1 | tail -n 1'
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True)
+    assert said in done.stdout
+    assert ("__name__" in done.stdout) == (script == BARE)

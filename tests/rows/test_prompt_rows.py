@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dgmark.errors import InputError, NoTexts
-from dgmark.rows.jsonl import BadRow
-from dgmark.rows.prompt_rows import prompt_of, read_prompts
+from dgmark.rows.sources import RowReading, prompt_of, read_prompts
 
 PROMPTS = ["The sea was", 'A "king", who']
 
@@ -31,9 +30,9 @@ def files(folder: Path) -> dict[str, Path]:
 
 def test_prompts_are_the_same_from_every_kind_of_file(tmp_path: Path) -> None:
     for name, path in files(tmp_path).items():
-        rows = list(read_prompts(str(path), "body"))
-        assert [prompt_of(row, "body") for row in rows if not isinstance(row, BadRow)] == PROMPTS, name
-        ids = [row["id"] for row in rows if not isinstance(row, BadRow)]
+        items = list(read_prompts(str(path), RowReading("body")))
+        assert [prompt_of(item.content, "body") for item in items] == PROMPTS, name
+        ids = [item.row_id for item in items]
         assert ids == ([f"{path}:2", f"{path}:3"] if name == "p.txt" else ["0", "1"]), name
 
 
@@ -41,7 +40,7 @@ def test_prompts_are_the_same_from_every_kind_of_file(tmp_path: Path) -> None:
     ("name", "content", "options", "message"),
     [
         ("p.csv", b"id,text\n0,a\n", {}, 'has no column "body"'),
-        ("p.csv", b"name,body\n0,a\n", {"id_column": "name"}, "has its ids in the column id"),
+        ("p.csv", b"id,body\n0,a\n", {"id_column": "name"}, 'no column "name"'),
         ("p.json", b'[\n{"body": "a"}\n]', {}, "is not JSON Lines: put one object on each line"),
         ("p.txt", b"The \xff", {}, "is not a text in UTF-8"),
         ("p.jsonl.gz", b"no archive", {}, "cannot be read: Not a gzipped file"),
@@ -53,14 +52,15 @@ def test_what_holds_no_prompts_is_refused(
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
-        list(read_prompts(str(tmp_path / name), "body", **options))
+        list(read_prompts(str(tmp_path / name), RowReading("body", **options)))
     with pytest.raises(NoTexts):
-        list(read_prompts(str(tmp_path / "none.txt")))
+        list(read_prompts(str(tmp_path / "none.txt"), RowReading("body")))
 
 
 def test_a_row_without_a_prompt_says_which_field_it_lacks() -> None:
     for row, message in (
-        ({"id": "a", "body": None}, "there is no text: the value is missing"),
-        ({"id": "a", "text": "b"}, 'no "body": give a text, or a list of token ids'),
+        ({"body": None}, "there is no text: the value is missing"),
+        ({"text": "b"}, 'no "body": give a text, or a list of token ids'),
     ):
-        assert prompt_of(row, "body") == BadRow("a", message)
+        with pytest.raises(InputError, match=message):
+            prompt_of(row, "body")

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from dgmark.errors import InputError, ResumeMismatch
-from dgmark.rows.jsonl import Row, to_line
-from dgmark.rows.row_file import RowFile
+from dgmark.rows.item import Row
+from dgmark.rows.jsonl import to_line
+from dgmark.rows.sinks import RowFile
 from support.cases import data
 
 SETTINGS: Row = {"model": "storyteller", "settings": {"length": 64}}
@@ -42,8 +43,7 @@ def write(path: Path, *rows: Row) -> None:
 
 def test_a_file_is_taken_up_where_it_stopped(path: Path) -> None:
     write(path, row(1), row(2))
-    with RowFile(path, SETTINGS, ["text"]) as file:
-        assert file.done == {"row 1": {"text": "text 1"}, "row 2": {"text": "text 2"}}
+    with RowFile(path, SETTINGS) as file:
         assert list(file.rows()) == [row(1), row(2)]
         file.append([row(3)])
     assert stored(path) == [row(1), row(2), row(3)]
@@ -56,7 +56,7 @@ def test_a_half_written_last_line_is_removed_and_written_again(path: Path, kept:
     torn = before + to_line(row(3)).encode()[:kept]
     path.write_bytes(torn)
     with RowFile(path, SETTINGS) as file:
-        assert set(file.done) == {"row 1", "row 2"}
+        assert [one["id"] for one in file.rows()] == ["row 1", "row 2"]
         assert path.read_bytes() == torn  # nothing is cut before there is something to write
         file.append([row(3)])
     assert stored(path) == [row(1), row(2), row(3)]
@@ -78,11 +78,10 @@ def failed(number: int) -> Row:
     return {"id": f"row {number}", "error": "no prompt", "schema": 1}
 
 
-def test_an_error_row_among_others_stays_and_is_not_done(path: Path) -> None:
+def test_an_error_row_among_others_stays(path: Path) -> None:
     write(path, row(1), failed(2), row(3))
     before = path.read_bytes()
     with RowFile(path, SETTINGS) as file:
-        assert set(file.done) == {"row 1", "row 3"}
         assert [one["id"] for one in file.rows()] == ["row 1", "row 2", "row 3"]
         file.append([row(4)])
     assert path.read_bytes().startswith(before)
@@ -158,7 +157,7 @@ def test_a_full_disk_leaves_the_rows_before_and_a_file_that_resumes(
     write(path, row(1), failed(2))
     made = [row(number) for number in (2, 3, 4)]
     with monkeypatch.context() as patch:
-        patch.setattr("dgmark.rows.row_file.os.write", fails_after(room))
+        patch.setattr("dgmark.rows.sinks.os.write", fails_after(room))
         with RowFile(path, SETTINGS) as file, pytest.raises(InputError, match=r"No space left on device.*again"):
             file.append(made)
     assert stored(path) == [row(1)]
@@ -190,7 +189,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from dgmark.errors import InputError
-from dgmark.rows.row_file import RowFile
+from dgmark.rows.sinks import RowFile
 path, name, refused = Path(sys.argv[1]), sys.argv[2], 0
 for number in range(60):
     while True:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dgmark.rows.row_file import RowFile
-from dgmark.rows.texts import Item, read_texts
+from dgmark.rows.sinks import RowFile
+from dgmark.rows.sources import read_texts
 from dgmark.rows.workers import CHUNK, map_in_order
 from support.unchecked import unchecked
 
@@ -35,9 +35,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
             file.writelines(json.dumps({"id": str(n), "text": "x" * 500}) + "\n" for n in range(number))
         tracemalloc.start()
         texts = read_texts(str(source))
-        made = map_in_order(
-            lambda chunk: [{"id": i.row_id, "n": len(i.content)} for i in chunk if isinstance(i, Item)], texts
-        )
+        made = map_in_order(lambda chunk: [{"id": i.row_id, "n": len(i.content)} for i in chunk], texts)
         with RowFile(out, {"settings": "s"}) as file:
             while chunk := [row for _, row in islice(made, CHUNK)]:
                 file.append(chunk)

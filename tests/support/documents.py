@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from dgmark.rows.documents import Document, document_of, read_opened
-from dgmark.rows.tables import Table
+from dgmark.rows.tables import Columns, Table
 from dgmark.watermark.key import WatermarkKey
 from dgmark_documents.reading import Reading
 from support.known_keys import known_key
@@ -31,11 +31,13 @@ def document_from(content: bytes, name: str, column: str | None = None) -> Docum
     with tempfile.TemporaryFile() as file:
         file.write(content)
         file.seek(0)
-        return read_opened(cast(BinaryIO, file), name, text_column=column)
+        return read_opened(cast(BinaryIO, file), name, Columns(column))
 
 
 def document_of_reading(reading: Reading, column: str | None = None) -> Document:
     """The document that a reading becomes."""
     tables = [Table(*one) for one in reading.tables]
     about: dict[str, Any] = {"how": reading.how, "left_out": reading.notes, "because": reading.uncertain_because}
-    return document_of("the file", "a kind", reading.text, reading.form, column, tables, pages=reading.pages, **about)
+    return document_of(
+        "the file", "a kind", reading.text, reading.form, Columns(column), tables, pages=reading.pages, **about
+    )

@@ -17,7 +17,7 @@ from dgmark.watermark.key import ModelLike, WatermarkKey
 from dgmark.watermark.position import tables_of
 from dgmark.watermark.rules import spec_of
 from dgmark.watermark.spec import spec_as
-from dgmark.watermark.word_classes import WordClasses, told_apart
+from dgmark.watermark.word_classes import WordClasses, class_ids
 
 Figures = TypeVar("Figures", bound=RuleFigures)
 
@@ -99,14 +99,14 @@ def net_matches(key: WatermarkKey | None, ids: list[int]) -> int:
 @cache
 def sign_of(key: WatermarkKey, left: int, right: int) -> int:
     """1 if a pair matches under a key of rule "bigram", else -1."""
-    word = pair_words(told_apart(key.spec, np.array([left])), told_apart(key.spec, np.array([right])))
+    word = pair_words(class_ids(key.spec, np.array([left])), class_ids(key.spec, np.array([right])))
     return 1 if matching_pairs(word, pair_key(key), key.number or 0)[0] else -1
 
 
 def _words(key: WatermarkKey, ids: list[int]) -> Any:
     places = np.flatnonzero(np.array(ids) >= 0)
     spec = spec_as(BigramSpec, key)
-    read = told_apart(spec, np.array(ids)[places])
+    read = class_ids(spec, np.array(ids)[places])
     left, right = pairs_of(places, spec.nearest, spec.farthest)
     return pair_words(read[left], read[right])
 

@@ -11,7 +11,7 @@ from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_w
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import tables_of
 from dgmark.watermark.spec import spec_as
-from dgmark.watermark.word_classes import told_apart
+from dgmark.watermark.word_classes import class_ids
 from support.known_keys import builtin_tokenizer
 
 Ids = NDArray[np.int64]
@@ -38,8 +38,8 @@ def fitting(key: WatermarkKey, ids: list[int], words: Ids) -> NDArray[np.bool_]:
     if key.spec.rule == "position":
         return tables_of(key).matching(words, np.full(len(words), len(ids)))
     farthest = spec_as(BigramSpec, key).farthest
-    before = told_apart(key.spec, np.array(ids[-farthest:], dtype=np.int64))[:, None]
-    words = told_apart(key.spec, words)
+    before = class_ids(key.spec, np.array(ids[-farthest:], dtype=np.int64))[:, None]
+    words = class_ids(key.spec, words)
     counts = matching_pairs(pair_words(before, words), pair_key(key), key.number or 0).sum(axis=0)
     best: NDArray[np.bool_] = counts == counts.max()
     return best

@@ -194,7 +194,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "Limits": {"pages": 5, "seconds": 2.0},
     "RowKeys": {"keys": lambda: {"one": key()}},
     "RowKeys.detect_many": {"texts_or_ids": [TEXT], "names": ["one"]},
-    "RowKeys.tested": {"name": "one", "row": lambda: {"key_fingerprint": key().fingerprint}},
+    "RowKeys.detector": {"name": "one"},
     "named_keys": {"folder": "."},
     "Report": _fields(report()),
     "Report.of": {

@@ -109,7 +109,8 @@ def write_network(
     for add in (writer.add_key_length, writer.add_value_length, writer.add_rope_dimension_count):
         add(width)
     writer.add_layer_norm_rms_eps(sizes.rms_norm_eps)
-    writer.add_rope_freq_base(sizes.rope_parameters["rope_theta"])
+    rotary = sizes.rope_parameters
+    writer.add_rope_freq_base(rotary.get("full_attention", rotary)["rope_theta"])
     writer.add_file_type(LlamaFileType.ALL_F32)
     if hasattr(sizes, "num_experts"):
         writer.add_expert_count(sizes.num_experts)
@@ -156,6 +157,8 @@ def tensors(architecture: str, network: Any) -> Iterator[tuple[str, Any]]:
         for part, its in parts.items():
             found = names.get_name(part, try_suffixes=(".weight", ".bias"))
             assert found is not None
+            its = its[0] if name.endswith("shared_expert_gate.weight") else its
+            its = its + 1 if architecture.startswith("gemma") and "norm" in name else its
             turned = [count for key, count in heads.items() if key in part and architecture in ("llama", "llada")]
             yield (
                 found if "." in found.split("_")[-1] else f"{found}.weight",

@@ -366,6 +366,20 @@ def test_a_key_file_that_others_can_use_is_read_with_a_warning(
     assert [one.category for one in caught] == [KeyFilePermissionWarning] * warned
 
 
+@pytest.mark.parametrize(("mode", "warned"), [(0o440, 0), (0o460, 1), (0o444, 1)])
+def test_of_a_mounted_secret_no_mode_is_asked_that_cannot_be_set(
+    mode: int, warned: int, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key_file.chmod(mode)
+    monkeypatch.setattr(os, "geteuid", lambda: key_file.stat().st_uid + 1)  # the file is another user's
+    if mode & 0o004:
+        refused(key_file, f"mode {mode:04o}.*mode 0400.*or accept it with --allow-open-key", KeyFileError)
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        assert WatermarkKey.load(key_file, allow_open=True) == KEY
+    assert [one.category for one in caught] == [KeyFilePermissionWarning] * warned
+    assert not any("chmod" in str(one.message) for one in caught)
+
+
 def test_anybody_may_read_a_key_file_without_a_secret(tmp_path: Path) -> None:
     key = WatermarkKey(spec=known_spec(grouping="token-id"), key_id="open")
     key.save(tmp_path / "key.json")

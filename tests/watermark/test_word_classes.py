@@ -13,7 +13,7 @@ from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.errors import KeyFileFormat, ModelNotFound, SettingsError, TokenizerMismatch
 from dgmark.watermark.bigram import WORDS_PRF, BigramSpec, hash_key, matching_pairs, pair_words
 from dgmark.watermark.hashes import SipHashKey
-from dgmark.watermark.word_classes import WordClasses, class_table, folded_word, told_apart
+from dgmark.watermark.word_classes import WordClasses, class_ids, class_table, folded_word
 from support.cased_words import CLASSES, cased_tokenizer, words_key
 from support.cases import cases
 from support.known_keys import builtin_tokenizer, known_key
@@ -60,10 +60,10 @@ def test_the_tables_of_the_built_in_models_are_golden(name: str, classes: int, f
 
 def test_the_class_of_an_id_is_the_lowest_id_that_reads_alike() -> None:
     key = words_key()
-    assert told_apart(key.spec, np.arange(len(CLASSES))).tolist() == CLASSES
+    assert class_ids(key.spec, np.arange(len(CLASSES))).tolist() == CLASSES
     exact = known_key("pairs", rule="bigram")
     assert class_table(exact.spec) is None
-    assert told_apart(exact.spec, np.arange(9)).tolist() == [*range(9)]
+    assert class_ids(exact.spec, np.arange(9)).tolist() == [*range(9)]
 
 
 def test_bits_of_pairs_of_classes_are_held_by_golden_values() -> None:

@@ -7,25 +7,23 @@ one of the service that needs torch.
 
 import logging
 import time
-import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from operator import methodcaller
 from queue import Empty, SimpleQueue
-from threading import Thread
 from typing import Any
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.marks.keyed_side import decode_side
 from dgmark.decode.steps.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
 from dgmark.decode.texts.holes import holed_text, holes_in
-from dgmark.decode.texts.infilling import config_of_remasking, infill
+from dgmark.decode.texts.infilling import Infilling, config_of_remasking, remask_steps
 from dgmark.decode.texts.own_check import TextChecker
 from dgmark.decode.texts.prepared import BatchKind, Prepared, batches_of, check_marking, encode_prompt
+from dgmark.decode.texts.remasking import Remasker
 from dgmark.decode.texts.requests import Request
-from dgmark.decode.texts.written import MarkWarning
 from dgmark.detection.reading.reader import Ranges
 from dgmark.errors import DgmarkError, InputError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt, template_of
@@ -112,33 +110,31 @@ class ModelWorker:
         if batch.left:
             self._running.append(batch)
 
-    def _remask(self, job: jobs.Job, masked: int, tell: "Tell") -> None:
-        """Choose the holes of a text, of which so many tokens are masked, and fill them."""
-        filled = 0
+    def _remask(self, job: jobs.Job, config: DecodeConfig, masked: int) -> Iterator[jobs.Outcome | None]:
+        """Choose the holes of a text, of which so many tokens are masked, and fill them; None for a step of choosing.
 
-        def progress(tokens: int) -> None:
-            nonlocal filled
+        The p-value is that of the whole key, as a checker does not know the sub-key.
+        """
+        model, request = self.models[job.model], Request(job.prompt, job.seed, job.key)
+        filled, began = 0, time.perf_counter()
+        remasker = Remasker(model, request.whole_key, config, **(job.remask or {}))
+        steps = remask_steps(remasker, request, TextChecker(model.tokenizer) if job.check else None)
+        while True:
+            try:
+                tokens = next(steps)
+            except StopIteration as end:
+                made: Infilling = end.value
+                break
             filled += tokens
-            tell(jobs.Marked(min(filled, masked), masked) if tokens else None)
-
-        model, facts, settings, key = self.models[job.model], self.facts[job.model], job.infill_settings(), job.key
-        # the p-value is that of the whole key, as a checker does not know the sub-key
-        marking: dict[str, Any] = (
-            {"key": None} if key is None else {"key": replace(key, number=None), "subkey": key.number}
-        )
-        about: dict[str, Any] = {"seed": job.seed, "check": job.check, **marking, **(job.remask or {})}
-        began = time.perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", MarkWarning)  # the answer says what the check found
-            (made,) = infill(model, [job.prompt], progress=progress, **about, **settings)
+            yield jobs.Marked(min(filled, masked), masked) if tokens else None
         self._speeds[_marked_as(job)] = (time.perf_counter() - began) / len(made.token_ids)
         tokens = sum(end - start for start, end in made.holes)
-        _check_length(job, facts, tokens)
-        tell(jobs.Started(len(made.token_ids) - tokens, config_of_remasking(model, settings).to_dict()))
+        _check_length(job, self.facts[job.model], tokens)
+        yield jobs.Started(len(made.token_ids) - tokens, config.to_dict())
         figures = {name: getattr(made.remasking, name) for name in ("masked", "changed", "expected_p", "p_value")}
-        steps = len(set(made.trace.step))
+        number = len(set(made.trace.step))
         own: dict[str, Any] = {"choices": made.choices, "check": made.check and asdict(made.check)}
-        tell(jobs.Finished(made.text, False, tokens, steps, made.spans, figures, **own))
+        yield jobs.Finished(made.text, False, tokens, number, made.spans, figures, **own)
 
     def _check_marking(self, job: jobs.Job, tokens: int) -> None:
         """Refuse to mark a text of so many tokens that would take longer than a text may."""
@@ -182,7 +178,7 @@ class ModelWorker:
                 _check_mark(model, job.key, job, config, config.block_length)
             self._check_marking(job, tokens)
             masked = round(job.remask["share"] * tokens)
-            return _Marking(job, jobs.Started(tokens - masked, config.to_dict()), partial(self._remask, job, masked))
+            return _Marking(job, jobs.Started(tokens - masked, config.to_dict()), self._remask(job, config, masked))
         encode: Callable[[Any], Canvas] | None = None
         if job.fills:
             encode = methodcaller("canvas", model.mask_id)
@@ -360,13 +356,13 @@ class _Marking:
         left: the id of the job, until it is done.
     """
 
-    def __init__(self, job: jobs.Job, started: jobs.Started, work: "Callable[[Tell], None]") -> None:
-        self.job, self.started, self.left, self._steps = job, started, [job.id], in_steps(work)
+    def __init__(self, job: jobs.Job, started: jobs.Started, steps: Iterator[jobs.Outcome | None]) -> None:
+        self.job, self.started, self.left, self._steps = job, started, [job.id], steps
 
     def drop(self, job: str) -> None:
         """Mark this text no further."""
         if job == self.job.id:
-            self._steps.close()
+            self._steps = iter(())
             self.left = []
 
     def step(self) -> Iterator[jobs.FromWorker]:
@@ -376,40 +372,6 @@ class _Marking:
                 yield self.job.id, outcome
             return
         self.left = []
-
-
-Tell = Callable[[jobs.Outcome | None], None]
-
-
-def in_steps(work: Callable[[Tell], None]) -> Generator[jobs.Outcome | None]:
-    """What `work(tell)` tells. It goes on in a thread while the next thing is waited for, and ends if this is closed.
-
-    Raises:
-        Exception: what the work raises.
-    """
-    go_on, told = SimpleQueue[bool](), SimpleQueue[Any]()
-
-    def tell(outcome: jobs.Outcome | None) -> None:
-        told.put(outcome)
-        if not go_on.get():
-            raise GeneratorExit
-
-    def run() -> None:
-        try:
-            work(tell)
-            told.put(StopIteration())
-        except BaseException as error:
-            told.put(error)
-
-    Thread(target=run, name="dgmark-mark", daemon=True).start()
-    try:
-        while not isinstance(outcome := told.get(), BaseException):
-            yield outcome
-            go_on.put(True)
-        if not isinstance(outcome, StopIteration):
-            raise outcome
-    finally:
-        go_on.put(False)
 
 
 def _marked_as(job: jobs.Job) -> tuple[str, float]:

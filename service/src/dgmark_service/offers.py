@@ -92,5 +92,5 @@ def _fitting(source: ModelSource, keys: Mapping[str, WatermarkKey], chosen: tupl
         )
     for key in fitting.values():
         if source.tuned is not None:
-            source.tuned.check_key(key)
+            source.tuned.check_rule(key)
     return fitting

@@ -30,6 +30,8 @@ from dgmark.errors import SettingsError, needed_extra
 from dgmark.files.outputs import check_output
 from dgmark.report.signing import SigningKey, read_key_set
 from dgmark.watermark.key import WatermarkKey
+from dgmark.watermark.key_file import write_private
+from dgmark.watermark.secret import Secret
 from dgmark_service.logs import log_config
 from dgmark_service.settings import LOCAL_PROXIES, ModelSource, ServiceSettings
 from dgmark_service.token_file import API_TOKEN, environment_token
@@ -244,7 +246,8 @@ def _temporary_keys() -> Path:
     folder = tempfile.TemporaryDirectory(prefix="dgmark-")
     atexit.register(folder.cleanup)
     WatermarkKey.generate(BUILTIN, name="this demo").save(Path(folder.name) / "demo.json")
-    WatermarkKey.load(_SAMPLE.with_suffix(".json"), allow_open=True).save(Path(folder.name) / "sample.json")
+    # a copy of mode 0600: an installed file has whatever mode the installer gave it
+    write_private(Path(folder.name) / "sample.json", Secret(_SAMPLE.with_suffix(".json").read_bytes()))
     return Path(folder.name)
 
 

@@ -5,14 +5,14 @@ import operator
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from numbers import Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import numpy as np
-from pydantic import BeforeValidator, ValidationError
+from pydantic import BeforeValidator, ValidationError, model_validator
 
 from dgmark.errors import SettingsError
 
@@ -37,14 +37,32 @@ def _whole_number(value: Any) -> Any:
 FirstVersion = Annotated[Literal[1], BeforeValidator(_whole_number)]
 
 
+def refused_in_words(words: Callable[[Any, ValidationError], str]) -> Any:
+    """A validator of a pydantic class that raises what pydantic finds as a SettingsError, which carries no value.
+
+    Args:
+        words: says what is wrong, of the class and of what pydantic found.
+    """
+
+    def refuse(cls: Any, fields: Any, build: Callable[[Any], Any]) -> Any:
+        try:
+            return build(fields)
+        except ValidationError as error:
+            problem = words(cls, error)
+        raise SettingsError(problem)  # out here, without the error, which holds the values: one may be a secret
+
+    return model_validator(mode="wrap")(classmethod(refuse))  # type: ignore[arg-type]
+
+
 def wrong_fields(error: ValidationError) -> str:
     """The names of the fields that pydantic refuses, and never their values, which may be a secret."""
-    return ", ".join(sorted({".".join(map(str, one["loc"])) for one in error.errors()})) or "all"
+    return ", ".join(sorted({".".join(map(str, fault["loc"])) for fault in error.errors()})) or "all"
 
 
 def field_problems(error: ValidationError) -> str:
     """The fields of a file that pydantic refuses, each with the reason."""
-    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the file'}: {one['msg']}" for one in error.errors())
+    faults = error.errors()
+    return "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'the file'}: {fault['msg']}" for fault in faults)
 
 
 def shown(value: object, most: int = 80) -> str:
@@ -62,11 +80,7 @@ def is_of(value: object, *kinds: type) -> bool:
 
 
 def whole(name: str, value: Any) -> int:
-    """A whole number, Python's or numpy's.
-
-    Raises:
-        SettingsError: `value` is not one.
-    """
+    """A whole number, Python's or numpy's; anything else is a SettingsError."""
     try:
         if not isinstance(value, bool):
             return _not_huge(name, operator.index(value))
@@ -76,11 +90,7 @@ def whole(name: str, value: Any) -> int:
 
 
 def number(name: str, value: Any) -> float:
-    """A real number, Python's or numpy's.
-
-    Raises:
-        SettingsError: `value` is not one.
-    """
+    """A real number, Python's or numpy's; anything else is a SettingsError."""
     if is_of(value, bool) or not is_of(value, Real):
         raise SettingsError(f"{name} {shown(value)} is not a number")
     real: float = _not_huge(name, value)  # an int stays an int
@@ -108,11 +118,7 @@ def as_path(value: Any, what: str) -> Path:
 
 
 def path_text(value: Any, what: str) -> str:
-    """An argument as the text of a path, as it was written; see `as_path`.
-
-    Raises:
-        SettingsError: see `as_path`.
-    """
+    """An argument as the text of a path, as it was written; `as_path` says what is refused."""
     try:
         text = os.fspath(value)
     except TypeError:  # also of a PathLike that gives no path
@@ -131,33 +137,21 @@ def path_text(value: Any, what: str) -> str:
 
 
 def instance(name: str, value: Any, kind: type[Instance]) -> Instance:
-    """An argument that must be of a class.
-
-    Raises:
-        SettingsError: it is not.
-    """
+    """An argument that must be of a class; anything else is a SettingsError."""
     if not is_of(value, kind):
         raise SettingsError(f"{name} is of type {type(value).__name__}: give a {kind.__name__}")
     return value  # type: ignore[no-any-return]
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or false, Python's or numpy's. Anything else is refused: texts such as "no" are true.
-
-    Raises:
-        SettingsError: `value` is neither.
-    """
+    """True or false, Python's or numpy's; anything else is a SettingsError, as texts such as "no" are true."""
     if is_of(value, bool, np.bool_):
         return bool(value)
     raise SettingsError(f"{name} {shown(value)} is neither True nor False")
 
 
 def returns_errors(errors: Any) -> bool:
-    """Whether a function of several rows returns the error of a bad row in its place, see `Errors`.
-
-    Raises:
-        SettingsError: `errors` is neither "raise" nor "return".
-    """
+    """Whether a function of several rows returns `Errors` in the places of rows; other values are a SettingsError."""
     if type(errors) is not str or errors not in get_args(Errors):
         raise SettingsError(
             f'errors {shown(errors)} is neither "raise" nor "return": give "return" to get the error of a bad row in '
@@ -187,7 +181,7 @@ def visible_name(name: str) -> str:
 
     "a text" if nothing is left.
     """
-    shown = "".join(" " if _is_hidden(one) else one for one in name)
+    shown = "".join(" " if _is_hidden(character) else character for character in name)
     return " ".join(shown.split())[:MAX_TEXT_NAME].strip() or "a text"
 
 
@@ -200,7 +194,7 @@ def _fault_of_name(name: Any, longest: int) -> str:
         return f"is of type {type(name).__name__}, not a text"
     if not 1 <= len(name) <= longest:
         return f"has {len(name)} characters"
-    hidden = next((one for one in name if _is_hidden(one)), None)
+    hidden = next((character for character in name if _is_hidden(character)), None)
     if hidden is not None:
         return f"holds U+{ord(hidden):04X}, which shows nothing"
     if name != name.strip():

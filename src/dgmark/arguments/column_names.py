@@ -10,16 +10,7 @@ Fields = Mapping[str, str]
 
 
 def check_named(names: Sequence[object], name: str, where: str = "the batch") -> None:
-    """Refuse a table of which no column, or several, have a name.
-
-    Args:
-        names: the names of its columns.
-        name: the name.
-        where: the table, for the error.
-
-    Raises:
-        InputError: none has, or several have.
-    """
+    """Refuse a table with no column, or several, of a name with an InputError, in which `where` is the table."""
     times = list(names).count(name)
     if not times:
         raise InputError(
@@ -31,11 +22,7 @@ def check_named(names: Sequence[object], name: str, where: str = "the batch") ->
 
 
 def check_added(names: Sequence[object], added: Collection[str]) -> None:
-    """Refuse a table that has a column of the name of one that is to be added.
-
-    Raises:
-        InputError: it has.
-    """
+    """Refuse a table that has a column of a name that is to be added with an InputError."""
     taken = [name for name in names if name in added]
     if taken:
         raise InputError(

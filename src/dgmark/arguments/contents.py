@@ -54,11 +54,7 @@ _ONE_TEXT = "this is one text, not a list of texts: give it to detect, or in a l
 
 
 def content_of(value: TextOrIds) -> Content:
-    """One text as a plain `str`, or the token ids of one text as an array of int64.
-
-    Raises:
-        SettingsError: it is neither.
-    """
+    """One text as a `str`, or the token ids of one text as an array of int64; anything else is a SettingsError."""
     content = _content(value)
     if content is None:
         raise SettingsError(f"{_WANTED}; {_why_not(value)}")
@@ -66,11 +62,7 @@ def content_of(value: TextOrIds) -> Content:
 
 
 def ids_of(value: Any) -> Int[np.ndarray, " n"]:
-    """The token ids of one text as an array of int64, where a text will not do.
-
-    Raises:
-        SettingsError: they are none.
-    """
+    """The token ids of one text as an array of int64; anything else, as a text, is a SettingsError."""
     content = content_of(value)
     if isinstance(content, str):
         raise SettingsError("this is a text, and token ids are wanted: encode it with the tokenizer")
@@ -78,11 +70,7 @@ def ids_of(value: Any) -> Int[np.ndarray, " n"]:
 
 
 def text_of(value: Any) -> str:
-    """One text as a plain `str`, where ids will not do.
-
-    Raises:
-        SettingsError: it is none.
-    """
+    """One text as a plain `str`; anything else, as token ids, is a SettingsError."""
     content = content_of(value)
     if not isinstance(content, str):
         raise SettingsError("these are token ids, and a text is wanted: decode them with the tokenizer")
@@ -111,7 +99,7 @@ def is_id(value: object) -> bool:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value stands for none: None, NaN, or what a library has in their place."""
+    """Whether a value is a missing one: None, NaN, or what a library has in their place."""
     value = _plain(value)
     if value is None or value is np.ma.masked or is_from(value, _PANDAS_NULLS):
         return True
@@ -122,20 +110,12 @@ def is_missing(value: Any) -> bool:
 
 
 def contents_of(values: Any) -> list[Content]:
-    """Several texts, or the token ids of several texts, each as `content_of` gives it.
-
-    Raises:
-        SettingsError: this is one text or a table, or an item is neither a text nor ids.
-    """
+    """Several texts, or the ids of several, as `content_of` gives each; one text or a table is a SettingsError."""
     return without_errors(contents_or_errors(values))
 
 
 def contents_or_errors(values: Any) -> list[Content | DgmarkError]:
-    """What `contents_of` gives; in the place of an item that is neither a text nor ids, the error that says why.
-
-    Raises:
-        SettingsError: this is one text or a table.
-    """
+    """What `contents_of` gives; in the place of an item that is neither a text nor ids, its SettingsError."""
     items = list(enumerate(_items(values)))
     if items and is_id(items[0][1]):
         raise SettingsError(_ONE_TEXT)
@@ -151,11 +131,7 @@ def _numbered_content(item: tuple[int, Any]) -> Content:
 
 
 def _items(values: Any) -> Sequence[Any]:
-    """What a sequence, an iterator or a column holds.
-
-    Raises:
-        SettingsError: this is one text, a table, or nothing of these.
-    """
+    """What a sequence, an iterator or a column holds; one text, a table and anything else are refused."""
     if is_column(values):
         if _may_hold_texts(values) or (_dimensions(values) == 1 and not len(values)):
             return list(values)
@@ -192,11 +168,7 @@ def is_column(value: object) -> bool:
 
 
 def check_texts(column: Any, name: str) -> None:
-    """Refuse a column of a type that holds neither texts nor lists of token ids; it may be empty if it is of Arrow.
-
-    Raises:
-        InputError: it is one.
-    """
+    """Refuse a column of neither texts nor lists of ids with an InputError; it may be empty if it is of Arrow."""
     if is_column(column) and not _may_hold_texts(column):
         raise InputError(
             f"column {shown(name)} holds {_type_of(column)}, neither texts nor lists of token ids: name the column of "
@@ -234,17 +206,13 @@ def _plain(value: Any) -> Any:
 
 
 def _content(value: Any) -> Content | None:
-    """A text or ids; None for anything else.
-
-    Raises:
-        SettingsError: it is a column of ids of which some are missing or cannot be read.
-    """
+    """A text or ids; None for anything else. A column of ids is refused if some are missing or cannot be read."""
     value = _plain(value)
     if is_of(value, str):
         return str.__str__(value)
     if is_of(value, list, tuple):
-        if all(type(one) is int or is_id(one) for one in value) and all(abs(int(one)) <= MAX_ID for one in value):
-            return np.array([int(one) for one in value], dtype=np.int64)
+        if all(type(item) is int or is_id(item) for item in value) and all(abs(int(item)) <= MAX_ID for item in value):
+            return np.array([int(item) for item in value], dtype=np.int64)
     elif is_of(value, range):
         if max(abs(value.start), abs(value.stop), abs(value.step)) <= MAX_ID and len(value) <= _MAX_RANGE:
             return np.arange(value.start, value.stop, value.step, dtype=np.int64)
@@ -269,7 +237,7 @@ def _ids_of_column(column: Any) -> Int[np.ndarray, " n"] | None:
         reason = str(error).partition("\n")[0]
         raise SettingsError(f"these token ids cannot be used: their tensor does not give them ({reason})") from None
     if ids.dtype.kind not in "iu":  # libraries give such numbers with their nulls as others, or as objects
-        missing = [is_missing(one) for one in column]
+        missing = [is_missing(item) for item in column]
         if True in missing:
             raise SettingsError(
                 f"these token ids cannot be used: row {missing.index(True)} (counted from 0) is missing; leave it out"
@@ -300,7 +268,7 @@ def _why_not(value: Any) -> str:
             "numbers of at least 16 bits in one"
         )
     if is_of(value, list, tuple):
-        place, wrong = next(((at, one) for at, one in enumerate(value) if not is_id(one)), (None, None))
+        place, wrong = next(((index, item) for index, item in enumerate(value) if not is_id(item)), (None, None))
         if place is None:
             return f"a number in this {kind} is larger than any token id"
         if is_of(_plain(wrong), str, list, tuple) or is_column(_plain(wrong)):

@@ -129,11 +129,7 @@ class Family:
         return {**self.defaults, **({} if block == self.block_multiple else {"block_length": block})}
 
     def block_of(self, checkpoint: Checkpoint) -> int | None:
-        """Positions of a block of the checkpoint's attention mask.
-
-        Raises:
-            CheckpointFormat: config.json states no number of positions.
-        """
+        """Positions of a block of the checkpoint's attention mask; anything else in config.json is refused."""
         stated = checkpoint.config.get(self.block_field) if self.block_field is not None else None
         if stated is None:
             return self.block_multiple

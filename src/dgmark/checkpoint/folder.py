@@ -7,7 +7,8 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,11 +60,7 @@ class Checkpoint:
         return size
 
     def require(self, *names: str) -> list[Any]:
-        """Values from config.json.
-
-        Raises:
-            CheckpointFormat: config.json lacks one of them.
-        """
+        """Values from config.json; a CheckpointFormat error if it lacks one of them."""
         missing = [name for name in names if name not in self.config]
         if missing:
             raise CheckpointFormat(
@@ -140,14 +137,21 @@ def find_gguf(name_or_path: str | os.PathLike[str], revision: str | None = None)
     from huggingface_hub import hf_hub_download
 
     hub_id, file = named.groups()
-    try:
+    what = f"{named.string} is not a local file; as the file {file} of the hub id {hub_id}"
+    with _fetching(what, hub_id, revision, file):
         return Path(hf_hub_download(hub_id, file, revision=revision))
+
+
+@contextmanager
+def _fetching(what: str, hub_id: str, revision: str | None, files: str) -> Iterator[None]:
+    """Say of files that cannot be fetched how to fetch them elsewhere."""
+    try:
+        yield
     except Exception as error:  # a broken connection raises errors of httpx, which are not OSErrors
         at = f" --revision {revision}" if revision else ""
         raise ModelNotFound(
-            f"{named.string} is not a local file; as the file {file} of the hub id {hub_id} it is not in the cache and "
-            f"cannot be fetched ({first_line(error)}). On a machine with network access, run: "
-            f"hf download {hub_id} {file}{at}"
+            f"{what} it is not in the cache and cannot be fetched ({first_line(error)}). On a machine with network "
+            f"access, run: hf download {hub_id}{at} {files}"
         ) from error
 
 
@@ -157,11 +161,7 @@ def is_hub_id(name: str) -> bool:
 
 
 def builtin_folder(name: str) -> Path:
-    """The folder of a built-in model, inside the data-only package `dgmark_builtin`.
-
-    Raises:
-        MissingExtra: that package is not installed.
-    """
+    """The folder of a built-in model in the data-only package `dgmark_builtin`; a MissingExtra without it."""
     found = find_spec("dgmark_builtin")
     if found is None or not found.submodule_search_locations:
         raise MissingExtra(
@@ -172,11 +172,7 @@ def builtin_folder(name: str) -> Path:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read the JSON object in a checkpoint's file.
-
-    Raises:
-        CheckpointFormat: the file does not hold a JSON object.
-    """
+    """The JSON object in a checkpoint's file; anything else is a CheckpointFormat error."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
@@ -204,14 +200,7 @@ def snapshot(hub_id: str, revision: str | None = None, *, weights: bool = False)
     """
     from huggingface_hub import snapshot_download
 
+    include = " ".join(f"--include '{pattern}'" for pattern in [*_TEXT_FILES, *_WEIGHT_FILES])
     wanted = [*_TEXT_FILES, *(_WEIGHT_FILES if weights else ())]
-    try:
+    with _fetching(f"{hub_id} is not a local folder; as a hub id", hub_id, revision, include):
         return Path(snapshot_download(hub_id, revision=revision, allow_patterns=wanted, ignore_patterns=["*/*"]))
-    except Exception as error:  # a broken connection raises errors of httpx, which are not OSErrors
-        at = f" --revision {revision}" if revision else ""
-        include = " ".join(f"--include '{pattern}'" for pattern in [*_TEXT_FILES, *_WEIGHT_FILES])
-        raise ModelNotFound(
-            f"{hub_id} is not a local folder; as a hub id it is not in the cache and cannot be fetched "
-            f"({first_line(error)}). "
-            f"On a machine with network access, run: hf download {hub_id}{at} {include}"
-        ) from error

@@ -58,11 +58,7 @@ def option_named(name: str) -> str:
 
 
 def check_options(name_or_path: object, options: Mapping[str, object]) -> None:
-    """Refuse the options of `load_model` that are for GGUF files if this is none, and the others if it is one.
-
-    Raises:
-        SettingsError: an option that is set, and so is not None, is for models of the other kind.
-    """
+    """Refuse options of `load_model` that are not None, and not for GGUF files, or only for them and this is none."""
     gguf = is_gguf(name_or_path)
     of_what = "of a GGUF file" if gguf else "of a model that is not a GGUF file"
     for name, value in options.items():
@@ -87,11 +83,7 @@ class GgufHeader:
     places: dict[str, tuple[int, int]]
 
     def get(self, key: str, kind: type) -> Any:
-        """A field.
-
-        Raises:
-            CheckpointFormat: it is missing, or of another type.
-        """
+        """A field; a CheckpointFormat error if it is missing, or of another type."""
         value = self.fields.get(key)
         if type(value) is not kind:
             raise CheckpointFormat(f"{self.path} has no {key}: it was not converted for llama.cpp; convert it again")
@@ -99,11 +91,7 @@ class GgufHeader:
 
     @property
     def architecture(self) -> str:
-        """The architecture, one of `ARCHITECTURES`.
-
-        Raises:
-            CheckpointFormat: it is another one.
-        """
+        """The architecture, one of `ARCHITECTURES`; any other is a CheckpointFormat error."""
         name: str = self.get("general.architecture", str)
         if name not in ARCHITECTURES:
             raise CheckpointFormat(
@@ -151,11 +139,7 @@ class GgufHeader:
 
 
 def read_header(path: Path) -> GgufHeader:
-    """Read the header of a GGUF file, once as long as the file stays the same.
-
-    Raises:
-        CheckpointFormat: the file is truncated, or not of this format.
-    """
+    """The header of a GGUF file, read once as long as the file stays the same; a CheckpointFormat if damaged."""
     state = os.stat(path)
     return _read_header(path, state.st_size, state.st_mtime_ns)
 

@@ -111,11 +111,7 @@ class Tokenizer:
         return [list(encoding.ids) for encoding in batch]
 
     def _encoded(self, text: str) -> tokenizers.Encoding:
-        """The encoding of one text.
-
-        Raises:
-            InputError: it has none.
-        """
+        """The encoding of one text; an InputError if it has none."""
         try:
             return self.backend.encode(well_formed(text), add_special_tokens=False)
         except Exception as error:  # the Rust side raises bare Exception
@@ -181,11 +177,7 @@ def read_tokenizer(path: Path, name: str) -> Tokenizer:
 
 
 def _check_stated_ids(file: Path, backend: tokenizers.Tokenizer, added: Iterable[Mapping[str, Any]]) -> None:
-    """Refuse a file of which a token got another id than it states: the package gives added tokens the next free ones.
-
-    Raises:
-        CheckpointFormat: one did.
-    """
+    """Refuse a file of which a token got another id than it states: added tokens get the next free ones."""
     for token in added:
         given = backend.token_to_id(token["content"])
         if given != token["id"]:
@@ -248,7 +240,7 @@ def _normalisers(state: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
     if state is None:
         return []
     if state["type"] == "Sequence":
-        return [step for one in state["normalizers"] for step in _normalisers(one)]
+        return [step for wrapped in state["normalizers"] for step in _normalisers(wrapped)]
     return [state]
 
 

@@ -1,8 +1,8 @@
 """`dgmark detect`: reads texts and a key, writes verdicts with their error rate."""
 
 import sys
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,8 +15,9 @@ from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.panels import panels
-from dgmark.cli.results import WRITERS
-from dgmark.cli.row_runs import tell_counts
+from dgmark.cli.results import printed
+from dgmark.cli.written import tell_counts
+from dgmark.detection.results.result import Detection
 from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.statistics.rules import seconds_to_check, work_of
 from dgmark.errors import InputError, SettingsError
@@ -25,10 +26,13 @@ from dgmark.files.outputs import atomic_write, check_output
 from dgmark.report.page import write_report
 from dgmark.report.signing import SigningKey
 from dgmark.report.statement import Report
-from dgmark.rows.detect_files import Scored, ScoringOptions, Tally, detect_file, keys_of, one_key, read_sources, score
-from dgmark.rows.jsonl import BadRow, Row, to_line
+from dgmark.rows.item import Item, Row, Tally
+from dgmark.rows.jsonl import to_line
 from dgmark.rows.parquet import is_parquet
-from dgmark.rows.texts import Item, RowReading
+from dgmark.rows.run import run
+from dgmark.rows.scoring import ScoringOptions, detect_file, keys_of, one_key, score, to_score
+from dgmark.rows.sinks import Result
+from dgmark.rows.sources import RowReading, read_sources
 from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.commitment import KeyCommitment
 
@@ -74,11 +78,25 @@ def detect(
     else:
         for written in (options.extract, *(options.report or ())):
             check_output(written, [*sources, *options.files_read])
-        tally = Tally()
+        tally, results = Tally(), list[Result]()
         items = read_sources(sources, RowReading(prefer_ids=ids, **rows), on_skip=tally.skipped.append)
-        scored = _scored(options, scorer, _with_notes(items, scorer), workers)
-        with closing(_with_bar(tally.count(scored), hidden=_typed(sources))) as results:
-            _show(options, scorer, results, signer, commitment)
+        scoring = ScoringOptions(options.ranges, options.spans, options.payload)
+        work = partial(score, scoring.check(scorer), scoring)
+        items = to_score(_with_notes(items, scorer), scorer)
+        if options.one_text:
+            items = iter(_single_text(items, options.one_text))
+        with row_bar("texts", hidden=_typed(sources)) as bar:
+            bar.show("", 0, None)
+
+            def show(batch: list[Result]) -> None:
+                bar.rows(len(batch))
+                results.extend(batch if options.one_text else ())
+
+            sink = printed(scorer, options)
+            run(items, work, sink, tally=tally, workers=workers, on_results=show, on_end=bar.stop)
+        for item, detection in results:
+            if item.error is None:
+                _write_about(options, scorer, item, detection, signer, commitment)
     _report_skipped(tally.skipped)
     check_exit(tally, check, empty=is_parquet(options.out or ""))
 
@@ -102,53 +120,31 @@ def _write(options: DetectOptions, scorer: AnyScorer, sources: list[str], **read
         return detect_file(scorer, sources, options.out or "", on_rows=report, **scoring, **reading)
 
 
-def _scored(
-    options: DetectOptions, scorer: AnyScorer, items: Iterable[Item | BadRow], workers: int
-) -> Iterator[Scored]:
-    """Score the texts, or the only text where one alone can be used."""
-    scoring = ScoringOptions(options.ranges, options.spans, options.payload)
-    scoring.check(scorer)
-    if options.one_text:
-        return score(scorer, _single_text(items, options.one_text), scoring)
-    return score(scorer, items, scoring, workers)
-
-
-def _with_bar(scored: Iterable[Scored], *, hidden: bool) -> Generator[Scored]:
-    """The same rows, with a bar on a terminal until the last one is there."""
-    with row_bar("texts", hidden=hidden) as bar:
-        bar.show("", 0, None)
-        for row in scored:
-            bar.rows(1)
-            yield row
-
-
-def _show(
+def _write_about(
     options: DetectOptions,
     scorer: AnyScorer,
-    scored: Iterator[Scored],
+    item: Item,
+    detection: Detection,
     signer: SigningKey | None,
     commitment: KeyCommitment | None,
 ) -> None:
-    """Write the results to stdout, and write what is requested of a single text."""
-    write = WRITERS[options.form]
-    if not options.one_text:
-        write(scored, scorer, options)
-        return
-    rows = list(scored)
-    write(iter(rows), scorer, options)
-    for row in rows:
-        if isinstance(row, BadRow):
-            continue
-        if options.extract:
-            _extract(row[0].content, options.extract)
-        for path in options.report or ():
-            item, detection = row
-            about: dict[str, Any] = {"detection": detection, "public": options.public, "notes": item.notes}
-            report = Report.of(one_key(scorer), item.row_id, item.content, commitment=commitment, **about)
-            write_report(report, path, signer=signer)
+    """Write what is requested of a single text."""
+    if options.extract:
+        _extract(item.content, options.extract)
+    for path in options.report or ():
+        report = Report.of(
+            one_key(scorer),
+            item.row_id,
+            item.content,
+            detection=detection,
+            public=options.public,
+            notes=item.notes,
+            commitment=commitment,
+        )
+        write_report(report, path, signer=signer)
 
 
-def _single_text(items: Iterable[Item | BadRow], option: str) -> list[Item | BadRow]:
+def _single_text(items: Iterable[Item], option: str) -> list[Item]:
     """The only text. More than one is refused before any is scored."""
     first = list(islice(items, 2))
     if len(first) > 1:
@@ -171,14 +167,14 @@ def _extract(content: str | list[int], path: Path) -> None:
     atomic_write(path, content.encode("utf-8", "surrogatepass"))
 
 
-def _with_notes(items: Iterable[Item | BadRow], scorer: AnyScorer) -> Iterator[Item | BadRow]:
+def _with_notes(items: Iterable[Item], scorer: AnyScorer) -> Iterator[Item]:
     """The items; to stderr go the notes on each document, once for a table, and what takes long, before it starts."""
     shown: tuple[str, ...] = ()
     keys = keys_of(scorer)[:1] if isinstance(scorer, RowKeys) else keys_of(scorer)
     for item in items:
-        if isinstance(item, Item) and (seconds := seconds_to_check(item.content, keys)) > _LONG_SECONDS:
+        if item.error is None and (seconds := seconds_to_check(item.content, keys)) > _LONG_SECONDS:
             stderr().print(f"{item.name}: {work_of(keys)} takes about {seconds:.0f} seconds")
-        if isinstance(item, Item) and item.notes and item.notes != shown:
+        if item.notes and item.notes != shown:
             shown = item.notes
             for note in item.notes:
                 stderr().print(f"{item.name}: {note}")
@@ -211,7 +207,7 @@ def check_exit(tally: Tally, check: bool, *, empty: bool = False) -> None:
     """
     first = tally.first_unusable
     if first and (check or not tally.scored):
-        raise first.as_error()
+        raise first.raised()
     if tally.unusable:
         stderr().print(f"{tally.unusable} of {tally.unusable + tally.scored} inputs cannot be used")
     elif not (tally.scored or empty):

@@ -21,7 +21,7 @@ from dgmark.detection.statistics.rules import language_model
 from dgmark.errors import DgmarkError, SettingsError, each
 from dgmark.report.page import check_report_path
 from dgmark.report.signing import SigningKey
-from dgmark.rows.detect_files import one_key
+from dgmark.rows.scoring import one_key
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 

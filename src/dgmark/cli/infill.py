@@ -1,41 +1,59 @@
 """`dgmark infill`: fill the holes of texts with marked tokens; the holes are given, or are a share of the words."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
+from dgmark.arguments.column_names import Fields
 from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, visible
-from dgmark.cli.option_groups import option_groups
+from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.panels import panels
-from dgmark.cli.row_runs import RowOutput, Task, make_rows, rows_of, tasks_of, tell_of_marks
+from dgmark.cli.written import MarkedTally, RowMark, RowMarks, RowOutput, items_of, table_of, write_rows
+from dgmark.columns.row_schema import CHECK_FIELDS
 from dgmark.decode.config import Settings
-from dgmark.errors import DgmarkError, SettingsError, needed_extra
+from dgmark.errors import InputError, SettingsError, needed_extra
 from dgmark.files.inputs import decode, named_file, read_bytes
 from dgmark.files.outputs import check_output
-from dgmark.rows.jsonl import BadRow, Row
-from dgmark.rows.prompt_rows import read_prompts
+from dgmark.rows.item import Item, Row
+from dgmark.rows.parquet import is_parquet
+from dgmark.rows.sources import RowReading, read_prompts
 from dgmark.watermark.key import check_has_key
 
 if TYPE_CHECKING:
     from dgmark.decode.texts.infilling import Infilling
     from dgmark.decode.texts.remasking import Remasking
 
+# the columns of Parquet; the column of the texts is often called "text"
+_TEXT = "filled_text"
+_FIELDS: Fields = {
+    _TEXT: "string",
+    "token_ids": "list<int64>",
+    "seed": "int64",
+    "subkey": "int64",
+    "key_fingerprint": "string",
+    "choices": "int64",
+    "error": "string",
+}
+_SHARE_FIELDS: Fields = dict.fromkeys(("masked", "changed", "expected_p", "p_value"), "double")
+
 
 @command_errors
 @panels(
-    Texts="text_file texts keep target",
-    Mark="no_watermark allow_open_key subkey check",
+    Texts="text_file texts text_column id_column key_column keep target",
+    Mark="keys no_watermark allow_open_key subkey check",
     Decoding=[*opt.RARE_SETTINGS, "seed"],
     Model=opt.RARE_LOADING,
-    Output=["as_json"],
+    Output="prefix as_json",
 )
 @option_groups
 def infill(
-    key: opt.KeyToMark,
+    marks: Annotated[opt.Marks, OptionGroup(opt.marks_of)],
     loading: opt.ModelOptions,
     settings: Annotated[Settings, opt.decoding_options(without=("length", "steps", "schedule"))],
     given: Annotated[
@@ -47,8 +65,11 @@ def infill(
     ] = None,
     text_file: Annotated[str | None, typer.Option("--text", metavar="FILE", help="A text file.")] = None,
     texts: Annotated[
-        str | None, typer.Option(metavar="FILE", help='Rows with "id" and "text" or "parts": JSON Lines or a table.')
+        str | None, typer.Option(metavar="FILE", help='Rows with "text" or "parts": JSON Lines, Parquet or a table.')
     ] = None,
+    text_column: Annotated[str, typer.Option(help="Column or field of the texts.")] = "text",
+    id_column: opt.IdColumn = None,
+    key_column: opt.KeyColumn = None,
     share: Annotated[
         float | None,
         typer.Option(help="Choose the holes: replace words that make up this share of the tokens.", min=0, max=1),
@@ -62,18 +83,24 @@ def infill(
     subkey: opt.Subkey = None,
     check: opt.Check = False,
     seed: opt.Seed = 0,
-    out: opt.RowsOut = None,
+    out: opt.TableOut = None,
+    prefix: opt.Prefix = "",
     as_json: opt.AsRows = False,
 ) -> None:
     """Fill the holes of a text with marked tokens. The other text stays as it is.
 
     With --share, the holes are words of which the model is least sure. Quotations, code, headings, addresses, names and
     numbers stay; --keep names more, such as what stands between markers of your own: --keep "<keep>.*?</keep>".
+
+    With --id-column, the seed and the sub-key of a row follow from its id. With --keys FOLDER and --key-column, each
+    row names its key.
     """
+    rows = RowMarks(marks, subkey, seed, id_column, key_column)
     if check:
-        check_has_key(key)
-    rows = _rows(given, text_file, texts)
-    check_output(out, [given, text_file, texts])
+        check_has_key(rows.keys)
+    reading, table = RowReading(text_column, id_column, key_column), is_parquet(out or "")
+    given_items, source_file = _items(given, text_file, texts, reading)
+    check_output(None if out is None or table else Path(out), [source_file])
     with needed_extra("generate", "infilling"):
         from dgmark.decode.config import DecodeConfig
         from dgmark.decode.texts.holes import holes_in
@@ -81,51 +108,61 @@ def infill(
         from dgmark.decode.texts.infilling import infill as infill_texts
         from dgmark.decode.texts.written import MarkTally, shared_fields
         from dgmark.models.load import load_model
-    task_of = partial(_task, split=holes_in if share is None else None, subkey=subkey)
-    tasks = tasks_of(rows, task_of, seed=seed, purpose="text to fill")
+    task_of = partial(_task, split=holes_in if share is None else None, rows=rows, column=text_column)
+    items = items_of(given_items, task_of, seed=seed, purpose="" if table else "text to fill")
     model = load_model(**loading)
-    options: dict[str, Any] = {"key": key, "subkey": subkey, "share": share, "keep": keep, "target": target, **settings}
-    tally = MarkTally()
-
-    def row_of(task: Task[int], text: "Infilling") -> Row:
-        tally.add(text)
-        if text.remasking is not None and len(tasks) == 1:
-            _tell(text.remasking, text.text)
-        return text.to_row(task.row_id)
-
-    def work(batch: list[Task[int]], progress: Callable[[int], None]) -> list[Row | DgmarkError]:
-        sources = [task.same["parts" if share is None else "original"] for task in batch]
-        seeds = [task.content for task in batch]
-        made = infill_texts(model, sources, seed=seeds, check=check, errors="return", progress=progress, **options)
-        return rows_of(batch, made, row_of)
-
+    chosen: Row = {} if share is None else {"share": share, "keep": keep, "target": target}
     config = DecodeConfig.of(model, **settings) if share is None else config_of_remasking(model, settings)
-    must_agree = shared_fields(model, key, settings_beside_holes(config.to_dict()))
-    if share is not None:
-        must_agree |= {"share": share, "keep": keep, "target": target}
-    source = "text or seed" if subkey is None else "text, seed or sub-key"
-    output = RowOutput(INFILLING_SCHEMA, out, must_agree, source=source, as_json=as_json)
-    make_rows(tasks, work, output, batch_size=8 if share is None else 1)
-    tell_of_marks(tally)
+    shared = shared_fields(model, None, settings_beside_holes(config.to_dict())) | chosen
+    del shared["key_fingerprint"]
+    shared |= rows.shared()
+    columns = {"text_column": text_column, "id_column": id_column, "key_column": key_column}
+    made_with = {**shared, "keys": sorted(key.fingerprint for key in rows.keys if key), "seed": seed, **columns}
+    fields = {**_FIELDS, **(_SHARE_FIELDS if share is not None else {}), **(CHECK_FIELDS if check else {})}
+
+    def row_of(item: Item, text: "Infilling") -> Row:
+        if text.remasking is not None and len(items) == 1:
+            _tell(text.remasking, text.text)
+        row = text.to_row(item.row_id)
+        return {**row, _TEXT: row["text"]} if table else row
+
+    def work(batch: list[Item], progress: Callable[[int], None]) -> Sequence[Any]:
+        sources, of_rows = zip(*(item.content for item in batch), strict=True)
+        arguments: Any = {name: [getattr(mark, name) for mark in of_rows] for name in RowMark._fields}
+        arguments |= {**settings, **chosen, "check": check, "progress": progress}
+        return infill_texts(model, sources, errors="return", **arguments)
+
+    output = RowOutput(
+        INFILLING_SCHEMA,
+        out,
+        shared,
+        row_of,
+        source="text or seed" if subkey is None else "text, seed or sub-key",
+        as_json=as_json,
+        table=table_of(out, source_file, made_with, fields, prefix, check=check),
+    )
+    tally = MarkedTally(marks=MarkTally())
+    write_rows(items, work, output, tally=tally, batch_size=8 if share is None else 1)
+    tally.tell()
 
 
 def _task(
-    row: Row, seed: int, *, split: Callable[[str], list[str | int]] | None, subkey: int | None
-) -> Task[int] | BadRow:
-    """The task of a row; without `split`, of its whole text, in which the holes are chosen."""
-    parts, text = row.get("parts"), row.get("text")
-    same: Row = {"seed": seed, **opt.same_subkey(subkey)}
+    item: Item, seed: int, *, split: Callable[[str], list[str | int]] | None, rows: RowMarks, column: str
+) -> Item:
+    """The text of a row and what marks it; without `split`, the whole text, in which the holes are chosen."""
+    parts, text = item.content.get("parts"), item.content.get(column)
+    mark = rows.of(item, seed)
     if split is None:
-        if isinstance(text, str):
-            return Task(row["id"], seed, same={"original": text, **same})
-        return BadRow(row["id"], 'no "text": with a share, give the text whose words are to be replaced')
+        if not isinstance(text, str):
+            raise InputError(f'no "{column}": with a share, give the text whose words are to be replaced')
+        return replace(item, content=(text, mark), source={"original": text, **rows.stated(mark)})
     if not isinstance(parts, list) and isinstance(text, str):
         parts = split(text)
     if parts == [text]:
-        return BadRow(row["id"], "there is no hole: write [mask:N] where N tokens belong, or give --share")
-    if isinstance(parts, list):
-        return Task(row["id"], seed, same={"parts": parts, **same})
-    return BadRow(row["id"], 'no "text" and no "parts": give a text with [mask:N] in it, or its parts')
+        raise InputError("there is no hole: write [mask:N] where N tokens belong, or give --share")
+    if not isinstance(parts, list):
+        raise InputError(f'no "{column}" and no "parts": give a text with [mask:N] in it, or its parts')
+    return replace(item, content=(parts, mark), source={"parts": parts, **rows.stated(mark)})
 
 
 def _tell(done: "Remasking", text: str) -> None:
@@ -147,10 +184,16 @@ def _tell(done: "Remasking", text: str) -> None:
     stderr().print(f"{done.masked:.0%} of the tokens masked, {done.changed:.0%} changed; {evidence}")
 
 
-def _rows(given: str | None, text_file: str | None, texts: str | None) -> Iterator[Row | BadRow]:
+def _items(
+    given: str | None, text_file: str | None, texts: str | None, reading: RowReading
+) -> tuple[Iterator[Item], str | None]:
+    """The items of the text or the rows that are given, and the file that they are in."""
     if [given, text_file, texts].count(None) != 2:
         raise SettingsError("give a text with [mask:N] in it, a file of one, or a file of rows (one of the three)")
     if text_file is not None:
-        return iter([{"id": "0", "text": decode(read_bytes(text_file, "a text file"), text_file)}])
+        text = decode(read_bytes(text_file, "a text file"), text_file)
+        return iter([Item("0", {reading.column: text})]), text_file
     source = texts if given is None else named_file(given)
-    return iter([{"id": "0", "text": given}]) if source is None else read_prompts(source, "text", one_text=True)
+    if source is None:
+        return iter([Item("0", {reading.column: given})]), None
+    return read_prompts(source, reading, one_text=True), source

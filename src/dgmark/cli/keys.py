@@ -22,9 +22,7 @@ from dgmark.detection.statistics.rules import language_model
 from dgmark.errors import CheckpointFormat, InputError, SettingsError
 from dgmark.files.inputs import names_of
 from dgmark.models.special_ids import find_end_ids, find_mask_id
-from dgmark.rows.detect_files import read_sources
-from dgmark.rows.jsonl import BadRow
-from dgmark.rows.texts import Item
+from dgmark.rows.sources import read_sources
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey, block_length_of
 from dgmark.watermark.key_file import new_key_file
@@ -232,8 +230,8 @@ def check(
     model = language_model(surprisal_model, [key], context=context)
     detector = Detector(key, tokenizer=tokenizer, surprisal_model=model)
     items = list(read_sources([*{os.path.realpath(name): name for name in names_of(texts)}.values()]))
-    usable = [(item.name, content_of(item.content)) for item in items if isinstance(item, Item)]
-    unusable = [item for item in items if isinstance(item, BadRow)]
+    usable = [(item.name, content_of(item.content)) for item in items if item.error is None]
+    unusable = [item for item in items if item.error is not None]
     if not usable:
         why = f"{unusable[0].name}: {unusable[0].error}" if unusable else "give unmarked texts with --texts"
         raise InputError(f"there is no text to test: {why}")

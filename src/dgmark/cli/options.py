@@ -69,18 +69,10 @@ def marks_of(
     return None if key is None else WatermarkKey.load(key, allow_open=allow_open_key)
 
 
-KeyToMark = Annotated[Any, OptionGroup(marks_of, ("key", "no_watermark", "allow_open_key"))]
-
-
 Subkey = Annotated[
     int | None,
     typer.Option(help="Sub-key of every text: the payload.", show_default="drawn"),
 ]
-
-
-def same_subkey(subkey: int | None) -> dict[str, int]:
-    """What a finished row must state to be of this run: the sub-key, if the user chose one."""
-    return {} if subkey is None else {"subkey": subkey}
 
 
 # --- the model
@@ -97,7 +89,8 @@ def model_to_load(
         str | None, typer.Option(help="cpu, cuda, mps or mlx.", show_default="a GPU, else the CPU")
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="fp32, bf16 or fp16.", show_default="the faster one on the device")
+        str | None,
+        typer.Option(help="fp32, bf16 or fp16.", show_default="$DGMARK_DTYPE, else the faster one on the device"),
     ] = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a model on the hub.")] = None,
     family: Annotated[

@@ -7,7 +7,7 @@ import typer
 
 from dgmark.cli.console import command_errors
 from dgmark.cli.panels import PanelCommand
-from dgmark.errors import MissingExtra, wing_hint
+from dgmark.errors import MissingExtra, distribution_hint
 
 # commands of the distributions in this repository, which are listed also where these are not installed
 _HERE = {
@@ -38,6 +38,6 @@ def _refusal(name: str, folder: str) -> Callable[[], None]:
 
     @command_errors
     def refuse() -> None:
-        raise MissingExtra(f"`dgmark {name}` needs dgmark-{folder}: {wing_hint(folder)}")
+        raise MissingExtra(f"`dgmark {name}` needs dgmark-{folder}: {distribution_hint(folder)}")
 
     return refuse

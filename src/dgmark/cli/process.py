@@ -1,16 +1,19 @@
-"""The process around a command: standard streams that are closed or full, and SIGTERM.
+"""The process around a command: standard streams that are closed or full, the size of a terminal, and SIGTERM.
 
 Knows no command.
 """
 
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
 from typing import TextIO
 
 STDOUT = "standard output"
+# sizes that the environment may state, and the least of each: the widest table has nine columns, of four characters
+_SIZES = {"COLUMNS": 40, "LINES": 1}
 
 
 class Terminated(KeyboardInterrupt):
@@ -41,7 +44,10 @@ class _ErrorFile(io.FileIO):
 
 
 def prepare_process() -> None:
-    """Replace closed standard streams, have errors of the others named, and treat SIGTERM as an interruption."""
+    """Replace closed standard streams, have errors of the others named, and treat SIGTERM as an interruption.
+
+    The environment states a size of the terminal afterwards only if something can be shown in it.
+    """
     # using a closed one fails, as it should, but for stderr; and no other file gets its number
     for name, mode, flags in (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
         if getattr(sys, name) is None:
@@ -49,6 +55,15 @@ def prepare_process() -> None:
     sys.stdout, sys.stderr = _over(sys.stdout, _OutputFile), _over(sys.stderr, _ErrorFile)
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
+    correct_size()
+
+
+def correct_size() -> None:
+    """Take out of the environment what is no size, as the 0 where there is no terminal: rich would show nothing."""
+    for name, least in _SIZES.items():
+        stated = os.environ.pop(name, "")
+        if re.fullmatch("[0-9]{1,6}", stated) and int(stated):
+            os.environ[name] = str(max(int(stated), least))
 
 
 def _over(stream: TextIO, raw: Callable[..., io.FileIO]) -> TextIO:

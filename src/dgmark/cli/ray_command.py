@@ -1,7 +1,6 @@
 """`dgmark-ray`: tables of texts checked, or written, on Ray Data, on one machine or many. Loads Ray when it runs."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,15 +13,15 @@ from dgmark.cli.detect import check_exit, report_counts
 from dgmark.cli.detect_options import Tests
 from dgmark.cli.generate import check_settings
 from dgmark.cli.option_groups import OptionGroup, option_groups
-from dgmark.cli.row_runs import table_counts, tell_of_marks, tell_written
+from dgmark.cli.written import MarkedTally, tell_counts
 from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
 from dgmark.columns.key_source import ENVIRONMENT, read_keys
 from dgmark.errors import SettingsError, needed_extra
-from dgmark.rows.detect_files import ScoringOptions, Tally, settings_hash
-from dgmark.rows.jsonl import Row
+from dgmark.rows.item import Tally
 from dgmark.rows.parquet import values_in
-from dgmark.rows.prompt_rows import PROMPT_COLUMN
+from dgmark.rows.scoring import ScoringOptions, settings_hash
+from dgmark.rows.sources import PROMPT_COLUMN
 
 if TYPE_CHECKING:
     from dgmark.columns.ray_run import RayRun
@@ -94,11 +93,13 @@ class Places:
         part_rows = self.rows_per_file or part_rows
         return RayRun(work, source, target, made_with, batch_size, part_rows, self.actors, gpus, self.address)
 
-    def values(self, columns: list[str]) -> Iterator[Row]:
-        """Some of the added columns of the rows of the target."""
+    def count(self, tally: Tally, columns: list[str], finished: int) -> None:
+        """Count the rows of the target, of which so many were finished, by some of the added columns."""
         from dgmark.columns.ray_run import files_in
 
-        return values_in(files_in(_absolute(self.target)), columns, self.prefix)
+        for row in values_in(files_in(_absolute(self.target)), columns, self.prefix):
+            tally.count_row(row)
+        tally.resumed = finished
 
 
 @app.command()
@@ -125,9 +126,8 @@ def detect(
     settings = settings_hash(work.scorer, ScoringOptions(payload=tests["payload"]), ids=False)
     made_with = {"command": "detect", "key": work.scorer.settings["keys"], "settings": settings}
     made_with |= {"key_column": key_column}
-    tally = Tally(resumed=places.run_of(work, made_with, batch_size=batch_size, part_rows=65_536).write())
-    for row in places.values(["verdict", "error"]):
-        tally.count_row(row)
+    finished, tally = places.run_of(work, made_with, batch_size=batch_size, part_rows=65_536).write(), Tally()
+    places.count(tally, ["verdict", "error"], finished)
     report_counts(places.target, tally)
     check_exit(tally, check=False, empty=True)
 
@@ -142,7 +142,10 @@ def generate(
     no_watermark: Annotated[bool, typer.Option("--no-watermark", help="Write texts without a mark.")] = False,
     allow_open_key: opt.AllowOpenKey = False,
     model: Annotated[str, typer.Option("--model", "-m", help="Model that all machines can load.")] = "storyteller",
-    dtype: Annotated[str | None, typer.Option(help="fp32, bf16 or fp16.", show_default="the checkpoint's")] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="fp32, bf16 or fp16.", show_default="$DGMARK_DTYPE, else the faster one on the device"),
+    ] = None,
     prompt_column: Annotated[str, typer.Option(help="Column of the prompts.")] = PROMPT_COLUMN,
     seed: Annotated[int, typer.Option(help="Seed that the ids of rows are hashed with.")] = 0,
     key_column: opt.KeyColumn = None,
@@ -156,6 +159,8 @@ def generate(
     """Write a marked text for each prompt of a table. The seed and the sub-key of a row follow from its id."""
     if (key is None) != no_watermark:
         raise SettingsError("give --key FILE to mark the texts, or --no-watermark for texts without a mark")
+    with needed_extra("generate", "generating"):
+        from dgmark.decode.texts.written import MarkTally
     source, model = _absolute_file(key), str(_absolute_file(model))
     keys = [None] if source is None else read_keys(source, allow_open=allow_open_key)
     for own in keys:
@@ -183,11 +188,12 @@ def generate(
     }
     made_with |= {"key_column": key_column, "seed": seed, "chat": chat, "check": check, **loading, "settings": settings}
     run = places.run_of(work, made_with, batch_size=batch_size, part_rows=256, gpus=gpus_per_actor)
-    resumed = run.write()
-    tally, marks = table_counts(work.fields, places.values)
-    tally.resumed = resumed
-    tell_written(places.target, tally)
-    tell_of_marks(marks)
+    finished, tally = run.write(), MarkedTally(marks=MarkTally())
+    places.count(tally, [name for name in work.fields if name != "text"], finished)
+    tell_counts(places.target, tally, "written", "with errors")
+    if tally.first_unusable and not tally.scored:
+        raise tally.first_unusable.raised()
+    tally.tell()
 
 
 def _absolute(place: str) -> str:

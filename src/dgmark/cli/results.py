@@ -7,8 +7,9 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from rich.table import Table
 from rich.text import Text
@@ -33,11 +34,12 @@ from dgmark.detection.results.shading import cut
 from dgmark.detection.row_keys import AnyScorer
 from dgmark.errors import SettingsError
 from dgmark.report.statement import quote
-from dgmark.rows.detect_files import Scored, to_row
-from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, to_line
-from dgmark.rows.texts import Item
+from dgmark.rows.item import SOURCE_SHA256, Item
+from dgmark.rows.jsonl import to_line
+from dgmark.rows.scoring import to_row
+from dgmark.rows.sinks import Printed, Result
 
-_COLUMNS = ["id", *DETECTION_FIELDS, "schema", SOURCE_SHA256, "file", "kind", "notes", "error"]
+_COLUMNS = ["id", *DETECTION_FIELDS, "schema", SOURCE_SHA256, "file", "place", "kind", "notes", "error"]
 _SUBKEY_COLUMNS = ["subkeys_tested", *PAYLOAD_FIELDS]
 _STYLES = {"watermarked": "bold green", "not_detected": "bold", "uncertain": "bold yellow"}
 # of the characters of a span, by the level of their shade
@@ -57,24 +59,21 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # how cells begin that spreadsheet
 _NUMBERS = {"tokens", "p-value", "z", "matching"}
 
 
-# --- for programs
-
-
-def _write_jsonl(scored: Iterator[Scored], _scorer: AnyScorer, options: DetectOptions) -> None:
-    for row in scored:
-        print(to_line(to_row(row, payload=options.payload)), flush=True)
-
-
-def _write_json(scored: Iterator[Scored], _scorer: AnyScorer, options: DetectOptions) -> None:
-    print(json.dumps([to_row(row, payload=options.payload) for row in scored], indent=2, allow_nan=False))
-
-
-def _write_csv(scored: Iterator[Scored], _scorer: AnyScorer, options: DetectOptions) -> None:
-    columns = _COLUMNS + _SUBKEY_COLUMNS if options.payload else _COLUMNS
-    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    for row in scored:
-        writer.writerow({name: _cell(value) for name, value in to_row(row, payload=options.payload).items()})
+def printed(scorer: AnyScorer, options: DetectOptions) -> Printed:
+    """The sink that writes results to stdout in the form that the options name."""
+    row_of = partial(to_row, payload=options.payload)
+    if options.form == "jsonl":
+        return Printed(lambda *result: print(to_line(row_of(*result)), flush=True))
+    if options.form == "json":
+        return Printed(
+            all_of_them=lambda results: print(json.dumps([row_of(*one) for one in results], indent=2, allow_nan=False))
+        )
+    if options.form == "csv":
+        columns = _COLUMNS + _SUBKEY_COLUMNS if options.payload else _COLUMNS
+        writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n", extrasaction="ignore")
+        writer.writeheader()
+        return Printed(lambda *result: writer.writerow({name: _cell(value) for name, value in row_of(*result).items()}))
+    return Printed(all_of_them=lambda results: _show_results(results, scorer, options))
 
 
 def _cell(value: object) -> object:
@@ -90,26 +89,23 @@ def _cell(value: object) -> object:
 # --- for a person
 
 
-def _show_results(scored: Iterator[Scored], scorer: AnyScorer, options: DetectOptions) -> None:
+def _show_results(results: list[Result], scorer: AnyScorer, options: DetectOptions) -> None:
     """Write the results to stdout: a card for one text, a table for several."""
-    console, rows = stdout(), list(scored)
-    if len(rows) == 1 and not isinstance(rows[0], BadRow):
-        only = _with_spans(scorer, rows[0], options)
-        rows = [only]
-        _print_card(console, *only, options)
+    console, rows = stdout(), results
+    if len(rows) == 1 and rows[0][0].error is None:
+        rows = [_with_spans(scorer, rows[0], options)]
+        _print_card(console, *rows[0], options)
     elif len(rows) > 1:
-        rows = [
-            row if isinstance(row, BadRow) or row[1].verdict != "watermarked" else _with_spans(scorer, row, options)
-            for row in rows
-        ]
+        marked = [item.error is None and detection.verdict == "watermarked" for item, detection in rows]
+        rows = [_with_spans(scorer, row, options) if found else row for row, found in zip(rows, marked, strict=True)]
         _print_table(console, rows, options)
     if options.show:
         for row in rows:
-            if not isinstance(row, BadRow):
+            if row[0].error is None:
                 _print_text(console, *_with_spans(scorer, row, options), scorer)
 
 
-def _with_spans(scorer: AnyScorer, row: tuple[Item, Detection], options: DetectOptions) -> tuple[Item, Detection]:
+def _with_spans(scorer: AnyScorer, row: Result, options: DetectOptions) -> Result:
     """The row with its spans, where they can be found: in a whole, unchanged text, with one key."""
     item, detection = row
     if detection.spans is not None or detection.disguised or options.only:
@@ -217,19 +213,18 @@ def _statistics(detection: Detection) -> Iterator[tuple[str, str]]:
     yield "key", detection.key_fingerprint + tried
 
 
-def _print_table(console: OutputConsole, rows: list[Scored], options: DetectOptions) -> None:
+def _print_table(console: OutputConsole, rows: list[Result], options: DetectOptions) -> None:
     """Many texts as a table with the columns that any of them needs."""
     cells = [_cells(row, options) for row in rows]
-    detections = [row[1] for row in rows if not isinstance(row, BadRow)]
     names = list(dict.fromkeys(name for row in cells for name in row))
-    ids = [visible(row.name if isinstance(row, BadRow) else row[0].name) for row in rows]
+    ids = [visible(item.name) for item, _ in rows]
     if console.unbroken:
         print("text", *names, sep="\t")  # rich would put spaces for tabs
         for row_id, values in zip(ids, cells, strict=True):
             print(row_id, *(values.get(name, Text()).plain.replace("\n", "; ") for name in names), sep="\t")
     else:
         console.print(_boxes(console, ids, names, cells))
-    if any(detection.verdict != "watermarked" and not detection.spans for detection in detections):
+    if any(item.error is None and found.verdict != "watermarked" and not found.spans for item, found in rows):
         console.print(Text(ANY_SOURCE))
 
 
@@ -255,11 +250,11 @@ def _broken(name: str, width: int) -> str:
     return "\n".join(lines)
 
 
-def _cells(row: Scored, options: DetectOptions) -> dict[str, Text]:
+def _cells(row: Result, options: DetectOptions) -> dict[str, Text]:
     """What the table shows of one text, by the names of the columns."""
-    if isinstance(row, BadRow):
-        return {"watermark": Text(f"not tested: {visible(row.error)}", style="red")}
-    detection = row[1]
+    item, detection = row
+    if item.error is not None:
+        return {"watermark": Text(f"not tested: {visible(str(item.error))}", style="red")}
     spans = detection.spans or ()
     marked = bool(spans) or detection.verdict == "watermarked"
     cells = {"watermark": Text(_found(detection), style=_style(detection))}
@@ -311,11 +306,3 @@ def _print_text(console: OutputConsole, item: Item, detection: Detection, scorer
     if shades and console.is_terminal:
         console.print(Text(_SHADED, style="dim"))
     console.print(shown.append(text[last:]), soft_wrap=True)
-
-
-WRITERS: dict[str, Callable[[Iterator[Scored], AnyScorer, DetectOptions], None]] = {
-    "table": _show_results,
-    "json": _write_json,
-    "jsonl": _write_jsonl,
-    "csv": _write_csv,
-}

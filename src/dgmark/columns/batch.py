@@ -14,8 +14,8 @@ from dgmark.arguments.checks import is_of, shown
 from dgmark.arguments.column_names import Fields, check_added, check_named
 from dgmark.arguments.contents import Content, check_texts, content_of, id_of_row, is_column, is_from, is_missing
 from dgmark.errors import DgmarkError, InputError, SettingsError, each
-from dgmark.rows.parquet_target import arrow_type
-from dgmark.rows.texts import MAX_CHARS
+from dgmark.rows.parquet_sink import arrow_type
+from dgmark.rows.sources import MAX_CHARS
 
 
 class Batch(ABC):
@@ -107,7 +107,7 @@ class DictBatch(Batch):
         """The dict with arrays if any of its columns is one, else with lists."""
         if any(is_of(column, np.ndarray) for column in self.given.values()):
             return {**self.given} | {name: _array(columns[name], kind) for name, kind in kinds.items()}
-        return {**self.given} | columns
+        return {**self.given, **columns}
 
 
 class PandasBatch(Batch):

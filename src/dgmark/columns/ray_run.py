@@ -28,9 +28,10 @@ from dgmark.columns.batch import ArrowBatch
 from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
 from dgmark.errors import DgmarkError, InputError, NoTexts, ResumeMismatch, SettingsError
-from dgmark.rows.jsonl import SUFFIXES, Row, read_good_rows
+from dgmark.rows.item import Row
+from dgmark.rows.jsonl import SUFFIXES, read_good_rows
 from dgmark.rows.parquet import is_parquet, is_url, located, open_parquet, version_of
-from dgmark.rows.row_file import lock
+from dgmark.rows.sinks import lock
 
 # CPUs of Ray besides those of actors: of a reader or a writer, of what cuts blocks, and of the filter of finished rows.
 # A pool of actors that takes all never begins.

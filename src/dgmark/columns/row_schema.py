@@ -4,7 +4,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dgmark.arguments.column_names import Fields
-from dgmark.rows.parquet_target import arrow_schema
+from dgmark.rows.parquet_sink import arrow_schema
 
 GENERATE_FIELDS: Fields = MappingProxyType(
     {

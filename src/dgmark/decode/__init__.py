@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 _STUB = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-_MODULES = {name.name: str(one.module) for one in _STUB.body if isinstance(one, ast.ImportFrom) for name in one.names}
+_IMPORTS = [statement for statement in _STUB.body if isinstance(statement, ast.ImportFrom)]
+_MODULES = {name.name: str(statement.module) for statement in _IMPORTS for name in statement.names}
 
 __all__ = sorted(_MODULES)
 

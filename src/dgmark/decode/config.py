@@ -3,15 +3,15 @@
 The options of the command line, the fields of HTTP requests and the reference page are made from `setting_fields`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypedDict, get_args
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from dgmark.arguments.checks import instance, shown
+from dgmark.arguments.checks import instance, refused_in_words, shown
 from dgmark.errors import SettingsError
 
 if TYPE_CHECKING:  # so that the command line reads the settings without importing torch
@@ -198,14 +198,7 @@ class DecodeConfig:
         """The settings as plain JSON values."""
         return asdict(self)
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _refuse(cls, values: Any, handler: Callable[[Any], "DecodeConfig"]) -> "DecodeConfig":
-        """Raise what pydantic finds as a SettingsError."""
-        try:
-            return handler(values)
-        except ValidationError as error:
-            raise SettingsError("; ".join(map(_problem, error.errors()))) from None
+    _refuse = refused_in_words(lambda _, error: "; ".join(map(_problem, error.errors())))
 
     @model_validator(mode="after")
     def _check_combinations(self) -> "DecodeConfig":
@@ -252,11 +245,7 @@ def _pydantic_fields() -> dict[str, FieldInfo]:
 
 
 def settings_of(config: DecodeConfig | None, settings: Mapping[str, Any]) -> Settings:
-    """The settings of a call that takes a whole `DecodeConfig` or single settings.
-
-    Raises:
-        SettingsError: both are given, or `config` is not a `DecodeConfig`.
-    """
+    """The settings of a call that takes a whole `DecodeConfig` or single settings; both are a SettingsError."""
     if config is None:
         return dict(settings)
     if settings:

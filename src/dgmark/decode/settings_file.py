@@ -1,6 +1,5 @@
 """Files of decoding settings that were found for a model; `generate`, `serve` and the Python API take them."""
 
-import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,12 +36,8 @@ class TunedSettings(BaseModel):
     rule: str
     decoding: dict[str, bool | int | float | str | None]
 
-    def check_key(self, key: WatermarkKey | None) -> None:
-        """Refuse a key of another rule; text without a mark has none.
-
-        Raises:
-            SettingsError: the key's rule is another one.
-        """
+    def check_rule(self, key: WatermarkKey | None) -> None:
+        """Refuse a key of another rule with a SettingsError; text without a mark has no key."""
         if key is None or key.spec.rule == self.rule:
             return
         raise SettingsError(
@@ -60,16 +55,12 @@ def read_settings_file(path: Path) -> TunedSettings:
     """
     try:
         with open_file(path) as file:
-            content = json.loads(file.read(MAX_FILE).decode())
+            tuned = TunedSettings.model_validate_json(file.read(MAX_FILE))
     except OSError as error:
         raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # no UTF-8, or no JSON
-        problem = f"{path} is not a settings file ({error}): give a JSON object with model, rule and decoding"
-        raise SettingsError(problem) from None
-    try:
-        tuned = TunedSettings.model_validate(content)
     except ValidationError as error:
-        raise SettingsError(f"{path} is not a valid settings file: {field_problems(error)}") from None
+        problem = f"{path} is not a valid settings file ({field_problems(error)}): "
+        raise SettingsError(f"{problem}give a JSON object with model, rule and decoding") from None
     try:
         decoding: Any = tuned.decoding
         DecodeConfig(**decoding)
@@ -93,5 +84,5 @@ def read_settings(path: str | Path, *, key: WatermarkKey | None) -> Settings:
     """
     check_key(key, or_none=True)
     tuned = read_settings_file(as_path(path, "a settings file"))
-    tuned.check_key(key)
+    tuned.check_rule(key)
     return tuned.decoding

@@ -165,9 +165,10 @@ class Detector(ReadingScorer):
 
     def _spans(self, reading: TextReading, tried: int) -> tuple[Span, ...]:
         """The spans of one of the readings of a text, which share the rate."""
-        tokens, offsets = self.reader.locate(reading.content)
-        found = self.test(tokens).spans(self.fpr / tried)
-        edges = [(int(offsets[span.first, 0]), int(offsets[span.last - 1, 1])) for span in found]
+        located = self.reader.locate(reading.content)
+        found = self.test(located.scored).spans(self.fpr / tried)
+        starts, ends = located.offsets.T
+        edges = [(int(starts[span.first]), int(ends[span.last - 1])) for span in found]
         if isinstance(reading.content, str):
             edges = [reading.original(start, end) for start, end in at_words(reading.content, edges)]
         return tuple(
@@ -190,14 +191,15 @@ class Detector(ReadingScorer):
         scored = self.reader.read(reading.content)
         test = self.test(scored)
         matches, weights, shown = test.matched_tokens(detection), test.token_weights(), test.shown_tokens()
-        matched = {} if matches is None else dict(zip(scored.positions.tolist(), matches.tolist(), strict=True))
-        if shown is not None:
-            matched = {place: matched[place] for place in scored.positions[shown].tolist()}
-        weight = {} if weights is None else dict(zip(scored.positions.tolist(), weights.tolist(), strict=True))
-        places = [reading.original(start, end) for start, end in offsets.tolist()]
+        matched, weight = dict[int, bool](), dict[int, float]()
+        for token, place in enumerate(scored.positions.tolist()):
+            if matches is not None and (shown is None or shown[token]):
+                matched[place] = bool(matches[token])
+            if weights is not None:
+                weight[place] = float(weights[token])
         return [
-            ScoredToken(start, end, matched.get(number), weight.get(number, 1.0))
-            for number, (start, end) in enumerate(places)
+            ScoredToken(*reading.original(start, end), matched.get(place), weight.get(place, 1.0))
+            for place, (start, end) in enumerate(offsets.tolist())
         ]
 
     def shades(self, text: str, detection: Detection) -> list[Shade]:
@@ -212,7 +214,7 @@ class Detector(ReadingScorer):
             return []
         tokens, text = dict[int | None, list[ScoredToken]](), instance("the text", text, str)
         shades = list[Shade]()
-        for span in sorted(detection.spans, key=lambda one: one.start):
+        for span in sorted(detection.spans, key=lambda span: span.start):
             if span.subkey not in tokens:
                 tokens[span.subkey] = self.tokens(text, replace(detection, subkey=span.subkey))
             shades += shades_of(text, tokens[span.subkey], span.start, span.end)
@@ -275,7 +277,7 @@ class Detector(ReadingScorer):
                 test if isinstance(test, DgmarkError) else (test, len(tokens.ids), share)
                 for test, (tokens, share) in zip(tests, some, strict=True)
             ]
-            found += each(lambda one: self.detection(*one), tested)
+            found += each(lambda args: self.detection(*args), tested)
         return found
 
     def detection(self, test: TextTest, scored: int, share: float) -> Detection:

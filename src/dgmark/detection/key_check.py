@@ -77,7 +77,7 @@ class KeyCheck:
     @property
     def above(self) -> tuple[LevelShare, ...]:
         """The shares that are clearly above their level."""
-        return tuple(one for one in self.shares if one.low > one.level)
+        return tuple(share for share in self.shares if share.low > share.level)
 
     @property
     def advice(self) -> str:
@@ -85,7 +85,7 @@ class KeyCheck:
         if not self.texts:
             return "No text was tested, so nothing is known of this key."
         if self.above:
-            levels = ", ".join(f"{one.level:g}" for one in self.above)
+            levels = ", ".join(f"{share.level:g}" for share in self.above)
             return (
                 f"More of these texts are found than the level allows (at {levels}): draw another key for this traffic "
                 "and check it on other texts, or ask for smaller p-values."
@@ -166,4 +166,4 @@ def _standing_out(ids: Sequence[str], p_values: Sequence[float], groups: list[li
         luck = MatchNull.of_distinct(len(group), round(1 / TEMPLATE_LEVEL)).tail(found)
         if luck * len(several) <= _LUCK:
             chosen.append(Template(tuple(ids[text] for text in group), found, min(p_values[text] for text in group)))
-    return tuple(sorted(chosen, key=lambda one: (one.smallest, one.ids)))
+    return tuple(sorted(chosen, key=lambda template: (template.smallest, template.ids)))

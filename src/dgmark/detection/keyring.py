@@ -66,8 +66,8 @@ class Keyring(Scorer):
             spec = detector.key.spec
             of_models.setdefault((spec.tokenizer_fingerprint, spec.table_size), []).append(detector)
         self._of_models = [_KeysOfModel(Reader(some[0].key, tokenizer, model), some) for some in of_models.values()]
-        for one in self._of_models:
-            one.reader.tokenizer  # noqa: B018 (loaded here: a wrong tokenizer is an error of the keys, not of a text)
+        for of_model in self._of_models:  # loaded here: a wrong tokenizer is an error of the keys, not of a text
+            of_model.reader.tokenizer  # noqa: B018
         self.reader = self._of_models[0].reader
 
     @property
@@ -93,27 +93,28 @@ class _KeysOfModel(ReadingScorer):
 
     @property
     def reads_layout(self) -> bool:
-        return any(one.reads_layout for one in self._detectors)
+        return any(detector.reads_layout for detector in self._detectors)
 
     def _score_many(self, texts: list[ReadText]) -> list[Detection | DgmarkError]:
         return each(self._score, texts)
 
     def _score(self, text: ReadText) -> Detection:
         tokens, share = text
-        tested = ((one, one.test(tokens)) for one in self._detectors)  # one at a time: a test of pairs is large
-        likeliest, test = min(tested, key=lambda one: _rank(one[0].p_value(one[1], share)))
+        # one at a time: a test of pairs is large
+        tested = ((detector, detector.test(tokens)) for detector in self._detectors)
+        likeliest, test = min(tested, key=lambda pair: _rank(pair[0].p_value(pair[1], share)))
         return likeliest.detection(test, len(tokens.ids), share)
 
 
 def _of_all(scorers: Iterable[Scorer]) -> dict[str, Any]:
     """The settings of scorers that differ in their keys, and in the options that the rules of these have."""
-    return {name: value for one in scorers for name, value in one.settings.items()}
+    return {name: value for scorer in scorers for name, value in scorer.settings.items()}
 
 
 def _likeliest(of_models: Sequence[Detection | DgmarkError]) -> Detection | DgmarkError:
     """The likeliest of a text's detections; the first error if there are only errors."""
-    found = [one for one in of_models if not isinstance(one, DgmarkError)]
-    return min(found, key=lambda one: _rank(one.p_value)) if found else of_models[0]
+    found = [detection for detection in of_models if not isinstance(detection, DgmarkError)]
+    return min(found, key=lambda detection: _rank(detection.p_value)) if found else of_models[0]
 
 
 def _rank(p_value: float) -> float:

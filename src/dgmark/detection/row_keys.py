@@ -21,17 +21,13 @@ _SHOWN = 10
 
 
 def key_named(keys: Mapping[str, WatermarkKey], name: object) -> WatermarkKey:
-    """The key that a row names, by its name or its fingerprint.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The key that a row names, by its name or its fingerprint; an InputError if there is none."""
     if is_of(name, str):
         found = keys.get(str(name)) or next((key for key in keys.values() if key.fingerprint == name), None)
         if found is not None:
             return found
-    there = ", ".join([*keys][:_SHOWN]) + (", ..." if len(keys) > _SHOWN else "")
-    raise InputError(f"there is no key {shown(name)}: the keys are {there}; name one of them, or its fingerprint")
+    names = ", ".join([*keys][:_SHOWN]) + (", ..." if len(keys) > _SHOWN else "")
+    raise InputError(f"there is no key {shown(name)}: the keys are {names}; name one of them, or its fingerprint")
 
 
 class RowKeys:
@@ -71,18 +67,16 @@ class RowKeys:
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text and the name of its key."""
         settings = [detector.settings for detector in self._detectors.values()]
-        return {**settings[0], "keys": sorted(key for one in settings for key in one["keys"]), "key_of_row": True}
+        keys = sorted(key for setting in settings for key in setting["keys"])
+        return {**settings[0], "keys": keys, "key_of_row": True}
 
-    def tested(self, name: object, row: Mapping[str, Any]) -> bool:
-        """Whether a row of results is of the key of this name; one with an error is of any."""
-        if not is_of(row, Mapping):
-            raise SettingsError(f"a row of results is a dict, not a {type(row).__name__}")
-        if "error" in row:
-            return True
-        try:
-            return bool(key_named(self.keys, name).fingerprint == row.get("key_fingerprint"))
-        except InputError:
-            return False
+    def detector(self, name: object) -> Detector:
+        """The detector of the key that a row names.
+
+        Raises:
+            InputError: there is no such key.
+        """
+        return self._detectors[key_named(self.keys, name)]
 
     def detect_many(self, texts_or_ids: Iterable[TextOrIds], names: Sequence[object]) -> list[Detection | DgmarkError]:
         """Test texts, each with the key of its name; in the place of one that cannot be tested, its error."""

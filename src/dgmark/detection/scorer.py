@@ -99,27 +99,27 @@ class ReadingScorer(Scorer):
             tried = [readings(content, self.normalise) for content in contents]
         else:
             tried = [[TextReading(content)] for content in contents]
-        every = [(reading, 1 / len(one)) for one in tried for reading in one]
+        every = [(reading, 1 / len(of_text)) for of_text in tried for reading in of_text]
         # 2. encode and score them together
         read = self.reader.read_many([reading.content for reading, _ in every])
         shared = [
-            one if isinstance(one, DgmarkError) else (one, share) for one, (_, share) in zip(read, every, strict=True)
+            tokens if isinstance(tokens, DgmarkError) else (tokens, share)
+            for tokens, (_, share) in zip(read, every, strict=True)
         ]
         scored = iter(together(self._score_many, shared))
         # 3. give each text its likeliest
-        of_texts = [(content, one, [next(scored) for _ in one]) for content, one in zip(contents, tried, strict=True)]
+        of_texts = [
+            (text, of_text, [next(scored) for _ in of_text]) for text, of_text in zip(contents, tried, strict=True)
+        ]
         return each(lambda of: _likeliest(*of, self.normalise), of_texts)
 
 
 def _likeliest(
     text: Content, tried: Sequence[TextReading], found: Sequence[Detection | DgmarkError], steps: Sequence[str]
 ) -> Detection:
-    """The detection of the likeliest reading of a text.
+    """The detection of the likeliest reading of a text, or the error of one that cannot be scored.
 
     If no mark was found, it names what the steps that were not applied would undo.
-
-    Raises:
-        DgmarkError: a reading cannot be scored.
     """
     detections = [
         replace(detection, normalised=reading.undone) if reading.undone else detection

@@ -48,7 +48,7 @@ class Block:
 
     @property
     def window(self) -> Window:
-        """The block with the committed tokens to its left; those of the prompt are none."""
+        """The block with the committed tokens to its left, without those of the prompt."""
         block, tokens = self.masked.shape[1], self.tokens
         if tokens is None and not self.keys.side.reach():
             tokens = self.positions  # no token is looked at
@@ -70,11 +70,8 @@ class Block:
 
     def keyed(self, config: DecodeConfig) -> KeyedDraw | None:
         """The keyed draw at its masked places; None if draws are plain."""
-        side = self.keys.side
-        if not side.steers(config):
-            return None
-        places, masked = Places.all_of(self.window), self.masked.reshape(-1, 1, 1)
-        return keyed_draw(side, config, lambda tokens: side.signs(tokens, places) * masked)
+        side, masked = self.keys.side, self.masked.flatten()
+        return keyed_draw(side, config, Places.all_of(self.window), masked, fixed_shapes=True)
 
 
 def check_loop(
@@ -112,7 +109,7 @@ def check_loop(
         if getattr(config, name) != off:
             raise SettingsError("is for dgmark's own loop, and does nothing here: leave it out", field=name)
     if any(key is not None for key in keys):
-        store.side.check(config)
+        store.side.check_config(config)
 
 
 def propose_block(

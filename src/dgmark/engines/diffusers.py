@@ -131,7 +131,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         self._last = output.prev_sample
         if mask_id is None:
             output.pred_logits = self._predicted(model_output, output.prev_sample, positions)
-            # a pipeline that stops early writes the best tokens, and says so to nobody
+            # a pipeline that stops early writes the best tokens, and does not tell the scheduler
             self._last = self._last.masked_fill(self._last != output.pred_logits.argmax(-1), -1)
         return output if return_dict else output.to_tuple()
 
@@ -160,7 +160,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         if named["temperature"] and named["use_multinomial"]:
             filters: dict[str, Any] = {"top_k": named["top_k"] or None, "top_p": named["top_p"]}
             config = DecodeConfig(temperature=float(named["temperature"]), **filters, **self._draws)
-        self._keys.side.check(config)
+        self._keys.side.check_config(config)
         if self._block.keyed(config) is None:
             return None
         before, after = keyed_logits(logits, self._block, config)

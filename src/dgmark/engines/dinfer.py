@@ -75,7 +75,7 @@ class DInferMarking:
             raise SettingsError("call begin(key, prompt_length) before dInfer's generate")
         if self._store is None:
             self._store = KeyStore([self._key], logits.shape[-1], logits.device, slots=1)
-            self._store.side.check(self.config)
+            self._store.side.check_config(self.config)
         tokens: Tensor = x[:, min(max(self._start, 0), block_start) : block_end]
         block: Tensor = x[:, block_start:block_end]
         config = self.config

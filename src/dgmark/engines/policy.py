@@ -5,7 +5,8 @@ file) and `dgmark_payload` (the number of a sub-key). A request never carries a 
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,9 +23,6 @@ from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.policy import MarkingPolicy, MarkingRequest
 
-# what a request may carry
-MARK, KEY, PAYLOAD = "dgmark", "dgmark_key", "dgmark_payload"
-FIELDS = (MARK, KEY, PAYLOAD)
 # the settings of DecodeConfig that mean something inside an engine's own loop
 STEP_SETTINGS = (
     "strategy",
@@ -36,7 +34,28 @@ STEP_SETTINGS = (
     "threshold",
     "min_relative_reward",
 )
-_SERVER_SETTINGS = ("keys", "key", "policy", "tokenizer", "allow_open_keys", "slots")
+# names, which values each takes, and what is wrong with others
+_Fields = Mapping[str, tuple[Callable[[Any], bool], str]]
+_SERVER_SETTINGS: _Fields = {
+    "keys": (lambda value: isinstance(value, str | os.PathLike), "is not the path of a folder of key files"),
+    "key": (lambda value: isinstance(value, str), "is not the name of a key file: give one, without its .json"),
+    "policy": (lambda value: value in ("default", "enforce"), "is not one of: default, enforce"),
+    "tokenizer": (lambda _: True, ""),
+    "allow_open_keys": (lambda value: isinstance(value, bool), "is neither true nor false; write it without quotes"),
+    "slots": (
+        lambda value: type(value) is int and value > 0,
+        "is not a whole number of at least 1: give more than a batch has requests",
+    ),
+    **dict.fromkeys(STEP_SETTINGS, (lambda _: True, "")),  # which `DecodeConfig` checks
+}
+# what a request may carry
+MARK, KEY, PAYLOAD = "dgmark", "dgmark_key", "dgmark_payload"
+FIELDS: _Fields = {
+    # 1 and 0 are equal to true and false: some engines pass numbers only
+    MARK: (lambda value: value in (True, False), "is neither true nor false"),
+    KEY: (lambda value: value is None or isinstance(value, str), "is not the name of a key"),
+    PAYLOAD: (lambda value: value is None or type(value) is int, "is not a whole number"),
+}
 
 
 @dataclass(frozen=True)
@@ -45,7 +64,7 @@ class Policy(MarkingPolicy):
 
     Attributes:
         config: how a step draws, orders and commits.
-        slots: keys held on the device at once; more than there are requests in a batch.
+        slots: keys stored on the device at once; more than there are requests in a batch.
     """
 
     config: DecodeConfig = field(default_factory=DecodeConfig)
@@ -55,7 +74,7 @@ class Policy(MarkingPolicy):
         if self.default not in self.keys:
             raise SettingsError(f"there is no key {self.default!r}; the keys are {', '.join(sorted(self.keys))}")
         keys = [key.for_text() for key in self.keys.values()]
-        side_of_rows(keys, "cpu", fixed_shapes=True).check(self.config)  # as the store that holds them will be
+        side_of_rows(keys, "cpu", fixed_shapes=True).check_config(self.config)  # as the store that holds them will be
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], **defaults: Any) -> "Policy":
@@ -72,7 +91,9 @@ class Policy(MarkingPolicy):
             SettingsError: a setting is missing, unknown, invalid or without effect.
             KeyFileError: a key file cannot be read, or is of another tokenizer.
         """
-        _check_settings(settings)
+        _check_fields("setting", settings, _SERVER_SETTINGS)
+        if "keys" not in settings:
+            raise SettingsError("give the folder of the key files as `keys`")
         config = _step_config(settings, defaults)
         keys = named_keys(settings["keys"], allow_open=settings.get("allow_open_keys", False))
         if "tokenizer" in settings:
@@ -82,10 +103,8 @@ class Policy(MarkingPolicy):
         default = settings.get("key", next(iter(keys)))
         if "key" not in settings and len(keys) > 1:
             raise SettingsError(f"there are several keys ({', '.join(keys)}): say with `key` which one to take")
-        policy = settings.get("policy", "default")
-        if policy not in ("default", "enforce"):
-            raise SettingsError(f"policy {shown(policy)} is not one of: default, enforce")
-        return cls(keys, default, policy == "enforce", config=config, slots=settings.get("slots", SLOTS))
+        enforce = settings.get("policy") == "enforce"
+        return cls(keys, default, enforce, config=config, slots=settings.get("slots", SLOTS))
 
     def key_of(self, fields: Mapping[str, Any] | None, request_id: str) -> WatermarkKey | None:
         """The key or sub-key that marks a request; None for one that opted out.
@@ -101,16 +120,8 @@ class Policy(MarkingPolicy):
                 client.
         """
         fields = {name: value for name, value in (fields or {}).items() if name.startswith(MARK)}
-        unknown = sorted(fields.keys() - set(FIELDS))
-        if unknown:
-            raise SettingsError(f"there is no field {', '.join(unknown)}; the fields are {', '.join(FIELDS)}")
+        _check_fields("field", fields, FIELDS)
         wanted, name, payload = fields.get(MARK, True), fields.get(KEY), fields.get(PAYLOAD)
-        if wanted not in (True, False):  # 1 and 0 are equal to them: some engines pass numbers only
-            raise SettingsError(f"{MARK} {wanted!r} is neither true nor false")
-        if name is not None and not isinstance(name, str):
-            raise SettingsError(f"{KEY} {name!r} is not the name of a key")
-        if payload is not None and type(payload) is not int:
-            raise SettingsError(f"{PAYLOAD} {payload!r:.40} is not a whole number")
         mark = self.choose(MarkingRequest(bool(wanted), name, payload), request_id)
         return None if mark is None else mark.key
 
@@ -159,20 +170,12 @@ def _step_config(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> De
     return config
 
 
-def _check_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that are missing, unknown or of a wrong type."""
-    names = (*_SERVER_SETTINGS, *STEP_SETTINGS)
-    unknown = sorted(settings.keys() - set(names))
+def _check_fields(what: str, given: Mapping[str, Any], known: _Fields) -> None:
+    """Refuse fields that are unknown, or have a value that they do not take."""
+    unknown = sorted(given.keys() - known.keys())
     if unknown:
-        raise SettingsError(f"there is no setting {', '.join(unknown)}; the settings are {', '.join(names)}")
-    if "keys" not in settings:
-        raise SettingsError("give the folder of the key files as `keys`")
-    if not isinstance(settings.get("key", ""), str):
-        raise SettingsError(f"key {settings['key']!r} is not the name of a key file: give one, without its .json")
-    slots = settings.get("slots", SLOTS)
-    if type(slots) is not int or slots < 1:
-        raise SettingsError(f"slots {slots!r} is not a whole number of at least 1: give more than a batch has requests")
-    if not isinstance(settings.get("allow_open_keys", False), bool):
-        raise SettingsError(
-            f"allow_open_keys {settings['allow_open_keys']!r} is neither true nor false; write it without quotes"
-        )
+        raise SettingsError(f"there is no {what} {', '.join(unknown)}; the {what}s are {', '.join(known)}")
+    for name, value in given.items():
+        takes, problem = known[name]
+        if not takes(value):
+            raise SettingsError(f"{name} {shown(value)} {problem}")

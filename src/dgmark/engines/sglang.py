@@ -21,7 +21,7 @@ from dgmark.watermark.key import WatermarkKey
 NAME = "DgMark"
 # that of SGLang's own LowConfidence
 _THRESHOLD = 0.95
-# tokens before a block that a step is shown: a pair that stands farther back may give its bit again
+# tokens before a block that a step is shown: a pair farther back may give its bit again
 _TOKENS_BEFORE = 256
 
 
@@ -110,21 +110,23 @@ class SGLangMarking:
             masked = masked & ~forward_batch.dllm_prompt_mask
         done = ~masked.any(1)
         requests = self._requests_of(forward_batch)
-        positions = forward_batch.positions.view(shape).long() - rows_of([one.start for one in requests], ids)[:, None]
+        positions = (
+            forward_batch.positions.view(shape).long() - rows_of([request.start for request in requests], ids)[:, None]
+        )
         uniforms = self._draws(requests, states, positions)
         logits = full_logits.view(*shape, -1)
         forbidden = torch.full((1,), self.mask_id, dtype=torch.long, device=ids.device)
         store = self._key_store(logits)
-        keys, tokens = store.of([one.key for one in requests]), None
+        keys, tokens = store.of([request.key for request in requests]), None
         if store.side.reach():
             # the finished blocks end where this one begins; one that is read again has nothing to commit
-            tokens = torch.cat([rows_of([one.last(_TOKENS_BEFORE) for one in requests], ids), ids], 1)
+            tokens = torch.cat([rows_of([request.last(_TOKENS_BEFORE) for request in requests], ids), ids], 1)
         block = Block(masked, positions, keys, tokens)
         proposals = propose_block(logits, forbidden, self._config, uniforms, block=block, tempered=True)
         chosen = mark(proposals, block, config=self._config)
         committed = torch.where(chosen, proposals.tokens.to(ids.dtype), ids)
         forward_batch.input_ids.copy_(committed.view(-1))  # in place: a CUDA graph reads this tensor
-        return [bool(one) for one in done.tolist()]
+        return list(map(bool, done.tolist()))
 
     def _key_store(self, logits: Tensor) -> KeyStore:
         if self._store is None:

@@ -23,11 +23,7 @@ _FILE_NAME = re.compile(r"\S+\.(txt|md|jsonl?|jsonl\.gz|csv|tsv|xlsx|parquet)")
 
 
 def names_of(inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
-    """The names of inputs that are given as one name or as several, as they were given.
-
-    Raises:
-        SettingsError: a name is neither a text nor a path, or no file can have it.
-    """
+    """The names of inputs that are given as one name or several, as given; no name of a file is a SettingsError."""
     names = [inputs] if isinstance(inputs, str | os.PathLike) else several(inputs, "inputs")
     for name in names:
         as_path(name, "an input")
@@ -68,11 +64,7 @@ _taken: tuple[object, str] | None = None
 
 @contextmanager
 def open_stdin_alone(what: str) -> Iterator[io.BufferedIOBase]:
-    """Open standard input for one thing, such as "a key", so that nothing else is read from it later.
-
-    Raises:
-        SettingsError: something was.
-    """
+    """Open standard input for one thing, such as "a key"; whatever reads it later gets a SettingsError."""
     global _taken
     file = _free_stdin()
     _taken = sys.stdin, what
@@ -80,11 +72,7 @@ def open_stdin_alone(what: str) -> Iterator[io.BufferedIOBase]:
 
 
 def _free_stdin() -> io.BufferedIOBase:
-    """Standard input, unless it was taken.
-
-    Raises:
-        SettingsError: it was.
-    """
+    """Standard input, which is refused if it was taken."""
     if _taken is not None and _taken[0] is sys.stdin:
         raise SettingsError(f"standard input was read for {_taken[1]} already: give a file for one of the two")
     return cast(io.BufferedIOBase, sys.stdin.buffer)
@@ -114,11 +102,7 @@ def open_input(path: str, what: str = "a file") -> Iterator[io.BufferedIOBase]:
 
 
 def decode(content: bytes, source: str) -> str:
-    """The text of a file's bytes.
-
-    Raises:
-        InputError: they are not UTF-8.
-    """
+    """The text of a file's bytes; what is not UTF-8 is an InputError."""
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -137,11 +121,7 @@ def read_bytes(path: str | os.PathLike[str], what: str = "a file") -> bytes:
 
 
 def checked_size(content: bytes, source: str = STDIN_NAME) -> bytes:
-    """Refuse more than `MAX_LINE_BYTES` bytes.
-
-    Raises:
-        InputError: it is longer.
-    """
+    """Refuse more than `MAX_LINE_BYTES` bytes with an InputError."""
     if len(content) > MAX_LINE_BYTES:
         raise InputError(f"{source} holds more than {MAX_LINE_BYTES} bytes: give less")
     return content

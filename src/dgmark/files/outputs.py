@@ -89,11 +89,7 @@ def atomic_file(path: Path, *, over_protected: bool = False) -> Iterator[Path]:
 
 
 def _refuse_protected(path: Path) -> None:
-    """Refuse to write over a file that holds anything of `_PROTECTED`, or may hold it.
-
-    Raises:
-        SettingsError: it does, or cannot be read.
-    """
+    """Refuse to write over a file that holds anything of `_PROTECTED`, or that may, as it cannot be read."""
     try:
         protected = path.is_file() and is_protected(path)
     except OSError as error:
@@ -109,11 +105,7 @@ def _refuse_protected(path: Path) -> None:
 
 
 def is_protected(path: Path) -> bool:
-    """Whether a file holds anything of `_PROTECTED`, in UTF-8 or UTF-16.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Whether a file has anything of `_PROTECTED`, in UTF-8 or UTF-16; OSError if it cannot be read."""
     searched = b""
     with open(path, "rb") as file:
         while chunk := file.read(_CHUNK):

@@ -83,8 +83,7 @@ def decoder_config(
 def causal_config(checkpoint: Checkpoint) -> PretrainedConfig:
     """The checkpoint's own configuration, for transformers' autoregressive class of its model_type.
 
-    Raises:
-        CheckpointFormat: transformers has no such class.
+    It is a CheckpointFormat error that transformers has no such class.
     """
     model_type = str(checkpoint.config.get("model_type"))
     if model_type not in CONFIG_MAPPING or CONFIG_MAPPING[model_type] not in MODEL_FOR_CAUSAL_LM_MAPPING:

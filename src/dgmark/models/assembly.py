@@ -22,11 +22,12 @@ from dgmark.checkpoint.folder import Checkpoint, read_object
 from dgmark.checkpoint.gguf import read_header
 from dgmark.errors import CheckpointFormat, ModelError, ModelNotFound
 from dgmark.files.outputs import atomic_folder
+from dgmark.files.user_folders import CACHE_VARIABLE, cache_folder
 from dgmark.models.causal_gguf import causal_state
 
 BASE, ADAPTERS = "base.json", "adapters.safetensors"
 MASK = "mask_vector"
-BASE_VARIABLE, CACHE_VARIABLE = "DGMARK_BASE", "DGMARK_CACHE"
+BASE_VARIABLE = "DGMARK_BASE"
 
 _DOWN, _UP = ".down", ".up"
 
@@ -80,14 +81,6 @@ def assemble(checkpoint: Checkpoint) -> Checkpoint:
         except OSError as error:
             raise ModelError(f"{folder} cannot be written ({error}); set {CACHE_VARIABLE} to another folder") from error
     return replace(checkpoint, folder=folder)
-
-
-def cache_folder() -> Path:
-    """The folder for merged models: $DGMARK_CACHE, or dgmark in the user's cache folder."""
-    stated = os.environ.get(CACHE_VARIABLE)
-    if stated:
-        return Path(os.path.expanduser(stated))
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "dgmark"
 
 
 # --- the base ---

@@ -13,7 +13,8 @@ from dgmark.checkpoint.folder import NARRATOR, builtin_folder, read_object
 from dgmark.checkpoint.gguf import read_header
 from dgmark.errors import ModelError
 from dgmark.files.outputs import atomic_folder
-from dgmark.models.assembly import BASE, CACHE_VARIABLE, Base, cache_folder, find_base
+from dgmark.files.user_folders import CACHE_VARIABLE, cache_folder
+from dgmark.models.assembly import BASE, Base, find_base
 from dgmark.models.causal_gguf import causal_state
 
 NARRATOR_BASE = "narrator-base"

@@ -13,11 +13,7 @@ _MARKERS = re.compile(r"<\|[^|]+\|>|<\[[^\]]+\]>")
 
 
 def template_of(model: Denoiser) -> ChatTemplate:
-    """The chat template of a model.
-
-    Raises:
-        SettingsError: the model has no chat template, or its tokenizer lacks the template's tokens.
-    """
+    """The chat template of a model; none, or one whose tokens its tokenizer lacks, is a SettingsError."""
     family = getattr(model, "family", None)
     template = family.chat if isinstance(family, Family) else None
     if template is None:
@@ -50,11 +46,7 @@ def chat_prompt(model: Denoiser, messages: str | Sequence[tuple[str, str]]) -> l
 
 
 def _checked(messages: Any) -> list[tuple[str, str]]:
-    """Messages as role and content.
-
-    Raises:
-        SettingsError: there is none, or one of them is none.
-    """
+    """Messages as role and content, at least one; anything else is a SettingsError."""
     checked = []
     for number, message in enumerate(several(messages, "messages")):
         if not is_of(message, tuple, list) or len(message) != 2 or not all(is_of(part, str) for part in message):

@@ -57,11 +57,7 @@ class Denoiser(Protocol):
 
 
 def check_model(model: object) -> None:
-    """Refuse what is not a model.
-
-    Raises:
-        SettingsError: the object is a name, or lacks what a denoiser must have.
-    """
+    """Refuse the name of a model, and what lacks what a denoiser must have, with a SettingsError."""
     if isinstance(model, str):
         raise SettingsError(f"a model is wanted, not its name: load it first, with load_model({model!r})")
     needed = ("mask_id", "end_ids", "vocab_size", "context_length", "tokenizer")

@@ -82,11 +82,7 @@ class Endpoint:
         return served[0]
 
     def _client(self) -> "OpenAI":
-        """OpenAI's client of this server; a new one each time, as it cannot go to another process.
-
-        Raises:
-            MissingExtra: openai is not installed.
-        """
+        """OpenAI's client of this server; a new one each time, as it cannot go to another process."""
         with needed_extra("endpoint", "a language model on a server", "openai"):
             from openai import OpenAI
         key = self._api_key or os.environ.get("OPENAI_API_KEY") or "none"
@@ -94,11 +90,7 @@ class Endpoint:
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
-        """Report what the client raises as what it means.
-
-        Raises:
-            ModelError: the server does not answer, or refuses the request.
-        """
+        """Report what the client raises as a ModelError that says what it means."""
         import openai
 
         try:

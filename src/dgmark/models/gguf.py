@@ -48,11 +48,7 @@ class GgufDenoiser(LoadedModel):
         return True
 
     def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> "GgufSession":
-        """Open a session, which runs the forwards of one decode.
-
-        Raises:
-            SettingsError: the cache is not "none".
-        """
+        """Open a session, which runs the forwards of one decode; a cache other than "none" is a SettingsError."""
         if cache != "none":
             raise SettingsError(f"there is no cache {cache!r} in llama.cpp's whole forwards; use cache none")
         return GgufSession(self.runtime, self.family.shift, padding)
@@ -142,7 +138,7 @@ class LlamaCpp:
 
     def _forward(self, sequences: list[Any]) -> Any:
         """The logits of all positions of these sequences, in memory that the next forward overwrites."""
-        sizes = [len(one) for one in sequences]
+        sizes = [len(sequence) for sequence in sequences]
         self._batch.n_tokens = total = sum(sizes)
         np.ctypeslib.as_array(self._batch.token, (total,))[:] = np.concatenate(sequences)
         np.ctypeslib.as_array(self._batch.pos, (total,))[:] = np.concatenate([np.arange(size) for size in sizes])
@@ -283,11 +279,7 @@ def _file_type(header: GgufHeader) -> str:
 
 @cache
 def _library() -> Any:
-    """The package llama_cpp, with its log kept here instead of printed.
-
-    Raises:
-        MissingExtra: it is not installed, or cannot be loaded.
-    """
+    """The package llama_cpp, with its log kept here instead of printed; a MissingExtra if it cannot be loaded."""
     try:
         import llama_cpp
     except (ImportError, OSError, RuntimeError) as error:

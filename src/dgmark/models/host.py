@@ -22,7 +22,7 @@ def on_host(*tensors: Tensor) -> list[Tensor]:
     parts = [tensors[number].reshape(-1).view(torch.uint8) for number in order]
     together = torch.split_with_sizes(torch.cat(parts).cpu(), [len(part) for part in parts])
     found = dict(zip(order, together, strict=True))
-    return [found[number].view(one.dtype).view(one.shape) for number, one in enumerate(tensors)]
+    return [found[number].view(tensor.dtype).view(tensor.shape) for number, tensor in enumerate(tensors)]
 
 
 def on_device(values: Tensor, device: torch.device) -> Tensor:

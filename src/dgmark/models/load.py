@@ -28,6 +28,7 @@ from dgmark.models.sessions.bidirectional import BidirectionalSession
 from dgmark.models.sessions.causal import CausalSession
 from dgmark.models.weights import Placement, load_network
 
+DTYPE_VARIABLE = "DGMARK_DTYPE"
 # each number format by its short and its long name
 DTYPES = {
     "bf16": torch.bfloat16,
@@ -66,11 +67,7 @@ class NetworkDenoiser(LoadedModel):
         return self.family.block_origin == "response"  # else the blocks of the mask count padding as text
 
     def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> Session:
-        """Open a session, which runs the forwards of one decode.
-
-        Raises:
-            SettingsError: the family has no such cache, or cannot ignore padding.
-        """
+        """Open a session; a cache that the family lacks, or padding that it cannot ignore, is a SettingsError."""
         shift = self.family.shift
         if self.family.attention == "bidirectional":
             return BidirectionalSession(self.network, cache, shift=shift, padding=padding)
@@ -112,7 +109,8 @@ def load_model(
         device: a torch device; by default the GPU if there is one. "mlx": MLX computes the model, in the number format
             of its files, on Apple silicon's GPU or on a CPU; needs the extra mlx.
         dtype: "bfloat16", "float16", "float32", their short names ("bf16", "fp16", "fp32"), or a torch dtype; by
-            default bfloat16 if the device multiplies it natively, else float32.
+            default what the environment variable DGMARK_DTYPE names; where it is not set, bfloat16 if the device
+            multiplies it natively, else float32.
         revision: branch, tag or commit of a hub id.
         family: one of `dgmark.checkpoint.families.FAMILIES`, if config.json does not tell it.
         device_map: "auto" spreads a model over all devices; needs accelerate.
@@ -188,25 +186,24 @@ def find_with_weights(
 
 
 def dtype_named(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype:
-    """The torch dtype of this name, or this torch dtype; by default the faster one on the device.
+    """The torch dtype of this name, or this torch dtype; by default the device's.
 
-    Raises:
-        SettingsError: no model runs in this number format.
+    One in which no model runs is a SettingsError.
     """
-    if dtype is None:
-        return faster_dtype(device)
-    known = {str(each): each for each in DTYPES.values()} | DTYPES
-    if not isinstance(dtype, str | torch.dtype) or str(dtype) not in known:
-        named = repr(str(dtype)) if isinstance(dtype, torch.dtype) else shown(dtype)
-        raise SettingsError(f"dtype {named} is not one of: {', '.join(DTYPES)} (or a torch dtype)")
-    return known[str(dtype)]
+    return default_dtype(device) if dtype is None else _known_dtype(dtype, "dtype")
 
 
-def faster_dtype(device: torch.device) -> torch.dtype:
-    """bf16 if the device has matrix units for it (a GPU from Ampere on, or a CPU with AMX), else fp32.
+def default_dtype(device: torch.device) -> torch.dtype:
+    """$DGMARK_DTYPE; else bf16 if the device has matrix units for it (GPUs from Ampere on, CPUs with AMX), else fp32.
 
     Decided by capability and not by timing, so that one machine always gives the same text.
+
+    Raises:
+        SettingsError: the variable names no number format.
     """
+    stated = os.environ.get(DTYPE_VARIABLE)
+    if stated:
+        return _known_dtype(stated, f"the environment variable {DTYPE_VARIABLE}:")
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
@@ -214,12 +211,16 @@ def faster_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if native else torch.float32
 
 
-def device_named(name: str | None) -> torch.device:
-    """The torch device of this name; by default the GPU if there is one.
+def _known_dtype(dtype: str | torch.dtype, where: str) -> torch.dtype:
+    known = {str(each): each for each in DTYPES.values()} | DTYPES
+    if not isinstance(dtype, str | torch.dtype) or str(dtype) not in known:
+        named = repr(str(dtype)) if isinstance(dtype, torch.dtype) else shown(dtype)
+        raise SettingsError(f"{where} {named} is not one of: {', '.join(DTYPES)} (or a torch dtype)")
+    return known[str(dtype)]
 
-    Raises:
-        SettingsError: the device cannot be used here.
-    """
+
+def device_named(name: str | None) -> torch.device:
+    """The torch device of this name, by default the GPU if there is one; a SettingsError if it cannot be used."""
     if name is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

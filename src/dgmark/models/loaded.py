@@ -70,18 +70,14 @@ class LoadedModel(ABC):
 
     @abstractmethod
     def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> Session:
-        """Open a session, which runs the forwards of one decode.
-
-        Raises:
-            SettingsError: there is no such cache, or the model cannot ignore padding.
-        """
+        """Open a session; a cache that the model lacks, or padding that it cannot ignore, is a SettingsError."""
 
 
 def stated_facts(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -> dict[str, Any]:
     """The fields of `LoadedModel` that the files of a checkpoint state, all but the context length.
 
-    Raises:
-        CheckpointFormat: the files do not fit together, such as a tokenizer with ids for which there are no logits.
+    Files that do not fit together, such as a tokenizer with ids for which there are no logits, are a CheckpointFormat
+    error.
     """
     if tokenizer.vocab_size > checkpoint.vocab_size:
         raise CheckpointFormat(

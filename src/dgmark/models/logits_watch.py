@@ -61,11 +61,7 @@ class LogitsWatch:
         self._forwards.append((step, low, rows, masked & ~sound, peaks))
 
     def raise_faults(self) -> None:
-        """Wait for the device, and forget the forwards that were checked.
-
-        Raises:
-            ModelFault: a position was faulty.
-        """
+        """Wait for the device, and forget the forwards that were checked; a faulty position is a ModelFault."""
         forwards, self._forwards = self._forwards, []
         if not forwards or not torch.stack([faulty.any() for *_, faulty, _ in forwards]).any():
             return

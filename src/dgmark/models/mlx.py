@@ -34,11 +34,7 @@ class MlxDenoiser(LoadedModel):
     network: Any = field(repr=False)
 
     def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> "MlxSession":
-        """Open a session, which runs the forwards of one decode.
-
-        Raises:
-            SettingsError: the cache is neither "none" nor "prefix", or there is padding.
-        """
+        """Open a session; a cache that is neither "none" nor "prefix", and padding, are SettingsErrors."""
         check_exact(cache)
         if padding is not None:
             raise SettingsError(f"{self.name} cannot leave padding out: decode prompts of one length together")
@@ -170,7 +166,7 @@ def load_mlx(checkpoint: Checkpoint, family: Family, context_length: int) -> Mlx
         SettingsError: MLX computes no model of this family.
     """
     if family not in FAMILIES:
-        names = " and ".join(one.name for one in FAMILIES)
+        names = " and ".join(known.name for known in FAMILIES)
         raise SettingsError(f"MLX computes models of the families {names}, not {family.name}: leave --device mlx out")
     try:
         import mlx.core as mx

@@ -115,7 +115,7 @@ def _windows(text: int, ids: list[int], first: int, model: CausalModel) -> Itera
 def _batches(windows: list[ReadWindow]) -> Iterator[list[ReadWindow]]:
     """Yield batches of windows, from the longest to the shortest, each as large as fits."""
     batch: list[ReadWindow] = []
-    for window in sorted(windows, key=lambda one: -len(one.ids)):
+    for window in sorted(windows, key=lambda window: -len(window.ids)):
         if batch and (len(batch) + 1) * len(batch[0].ids) > BATCH_TOKENS:
             yield batch
             batch = []

@@ -67,7 +67,7 @@ def load_network(checkpoint: Checkpoint, architecture: Architecture, placement: 
         # transformers would let peft add the adapter's weights
         raise CheckpointFormat(f"{checkpoint.folder} holds adapter_config.json: merge the adapter into the weights")
     files = check_files(checkpoint.folder)
-    with _load_errors(checkpoint, placement.device):
+    with load_errors(checkpoint, placement.device):
         _check_tensors(files, architecture.renamings)
     source = {
         "pretrained_model_name_or_path": checkpoint.folder,
@@ -97,7 +97,7 @@ def filled_network(
     Raises:
         DgmarkError: as of `load_network`.
     """
-    with _load_errors(checkpoint, placement.device):
+    with load_errors(checkpoint, placement.device):
         by_accelerate = _by_accelerate(placement.device, placement.device_map)
         with _quiet():
             loaded, report = network_class.from_pretrained(
@@ -117,7 +117,7 @@ def filled_network(
 
 
 @contextmanager
-def _load_errors(checkpoint: Checkpoint, device: torch.device) -> Iterator[None]:
+def load_errors(checkpoint: Checkpoint, device: torch.device) -> Iterator[None]:
     """Make what libraries raise while they load a checkpoint errors that say so."""
     try:
         yield
@@ -169,11 +169,7 @@ def native_name(name: str, renamings: Mapping[str, str]) -> str:
 
 
 def _check_tensors(files: list[Path], renamings: Mapping[str, str]) -> None:
-    """Refuse what transformers would load without a word.
-
-    Raises:
-        CheckpointFormat: transformers would load numbers of another format as they are, or keep one of two tensors.
-    """
+    """Refuse what transformers would load without a word: numbers of another format, one of two tensors."""
     names: set[str] = set()
     for path in files:
         with safe_open(path, framework="pt") as file:

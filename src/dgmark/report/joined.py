@@ -93,34 +93,35 @@ class JoinedReport:
             SignatureInvalid: one is not signed by these keys, or was changed since.
             InputError: one is not a JSON report of a text.
         """
-        reports, now = tuple(_fields(one, jwks) for one in documents), datetime.now(UTC).replace(microsecond=0)
-        return cls(visible_name(name), reports, now, tuple(map(visible_name, unanswered)))
+        reports = tuple(_fields(document, jwks) for document in documents)
+        created = datetime.now(UTC).replace(microsecond=0)
+        return cls(visible_name(name), reports, created, tuple(map(visible_name, unanswered)))
 
     @property
     def singles(self) -> list[_Single]:
         """What each report says."""
-        return [_Single.model_validate(one) for one in self.reports]
+        return [_Single.model_validate(report) for report in self.reports]
 
     @property
     def heading(self) -> str:
         """In how many texts the mark was found, at which rate, and how many texts have several reports or none."""
         singles, more = self.singles, len(self.unanswered)
-        texts = {one.text.sha256: False for one in singles}
-        for one in singles:
-            texts[one.text.sha256] |= one.found
+        texts = {single.text.sha256: False for single in singles}
+        for single in singles:
+            texts[single.text.sha256] |= single.found
         said = f"Watermark found in {sum(texts.values()):,} of {len(texts):,} text{'s'[: len(texts) != 1]}"
         if again := len(singles) - len(texts):
             said += f"; {again:,} report{'s'[: again != 1]} of the same texts not counted again"
         if more:
             said += f"; {more:,} more {'has' if more == 1 else 'have'} no answer"
-        loosest = max((one.method for one in singles), key=lambda method: method.fpr)
+        loosest = max((single.method for single in singles), key=lambda method: method.fpr)
         rate = ChosenRate(loosest.fpr, loosest.service_fpr)
         return f"{rate.qualify(said)}, {rarity(loosest.fpr)}" if rate.chosen_by == "request" else said
 
     @property
     def sentence(self) -> str:
         """How likely a false finding among so many is."""
-        chance = min(1.0, sum(one.method.fpr for one in self.singles))
+        chance = min(1.0, sum(single.method.fpr for single in self.singles))
         how = f"at most {rarity(chance)}" if chance <= 1 / 2 else "not small"
         return (
             "Each text was tested by itself. If all of them were written without the key, the chance that any of them "

@@ -212,7 +212,7 @@ class Report:
 
         A piece is cut where its shade changes: each part with the level of its shade, 0 for none.
         """
-        edges = sorted({0, len(self.text), *(edge for one in self.spans for edge in (one.start, one.end))})
+        edges = sorted({0, len(self.text), *(edge for span in self.spans for edge in (span.start, span.end))})
         numbers = {span.start: number for number, span in enumerate(self.spans, 1)}
         return [
             (

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 from dgmark.arguments.checks import instance, number, path_text, whole
 from dgmark.detection.reading.disguises.inline_markup import without_markup
 from dgmark.detection.reading.disguises.terminal import without_terminal_codes
-from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError, wing_hint
-from dgmark.rows.tables import TEXT_COLUMN, Table, delimited_table, texts_of
+from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError, distribution_hint
+from dgmark.rows.tables import DEFAULT_COLUMNS, TEXT_COLUMN, Columns, Table, TextRow, delimited_table, texts_of
 
 MAX_BYTES = 128 * 2**20  # of a document, where no limits are given
 _MOST = 2**53  # of any limit
@@ -38,7 +38,7 @@ class Document:
         kind: what the file is, such as "PDF".
         notes: what was left out, and what the reader should know.
         pages: number of pages (PDF), chapters (EPUB), slides (PowerPoint) or sheets (Excel); None for other kinds.
-        rows: of a table, the id and the text of each row.
+        table: of a table, the text of each row.
         incomplete: whether something was left out.
         uncertain_because: why a text without the mark cannot be called that, if so: "unread" (more than a tenth of the
             letters were not read, or 400, or a part of unknown size), "not_shown" (as many were read that the document
@@ -50,10 +50,15 @@ class Document:
     kind: str
     notes: tuple[str, ...] = ()
     pages: int | None = None
-    rows: tuple[tuple[str, str], ...] = ()
+    table: tuple[TextRow, ...] = ()
     incomplete: bool = False
     uncertain_because: str | None = None
     is_table: bool = False
+
+    @property
+    def rows(self) -> tuple[tuple[str, str], ...]:
+        """Of a table, the id and the text of each row; a row without an id is named by its place."""
+        return tuple((row.row_id or row.place, row.text) for row in self.table)
 
     @property
     def sha256(self) -> str:
@@ -131,34 +136,34 @@ def read_document(path: str | os.PathLike[str], *, text_column: str | None = Non
         MissingExtra: dgmark-documents, or a library of it, is not installed.
     """
     name = path_text(path, "a document")
+    if text_column is not None:
+        instance("the text column", text_column, str)
     try:
         with open(name, "rb") as file:
-            return read_opened(file, name, text_column=text_column, limits=limits)
+            return read_opened(file, name, Columns(text_column), limits=limits)
     except OSError as error:
         raise NoTexts(f"{name} cannot be read: {error.strerror}; give a file, a folder, or -") from error
 
 
-def read_opened(file: BinaryIO, name: str, *, text_column: str | None = None, limits: Any = None) -> Document:
+def read_opened(file: BinaryIO, name: str, columns: Columns = DEFAULT_COLUMNS, *, limits: Any = None) -> Document:
     """Read an open file of the system, as `read_document` does; `name` stands in the errors."""
-    if text_column is not None:
-        instance("the text column", text_column, str)
     reader = installed_reader()
     if reader is None:
-        return _read_alone(file, name, text_column)
+        return _read_alone(file, name, columns)
     try:
-        kind, found = reader.read(file, name, column=_column(text_column), limits=_checked(reader, limits))
+        kind, found = reader.read(file, name, column=_column(columns), limits=_checked(reader, limits))
     except reader.Refusal as error:
         raise InputError(f"{name} {error}") from error
     except ModuleNotFoundError as error:
         library = (error.name or "a library").replace("_", "-")
-        raise MissingExtra(f"reading {name} needs {library}: {wing_hint('documents')}") from error
+        raise MissingExtra(f"reading {name} needs {library}: {distribution_hint('documents')}") from error
     about: dict[str, Any] = {"left_out": found.notes, "pages": found.pages, "because": found.uncertain_because}
     tables = [Table(*one) for one in found.tables]
-    return document_of(name, kind, found.text, found.form, text_column, tables, how=found.how, **about)
+    return document_of(name, kind, found.text, found.form, columns, tables, how=found.how, **about)
 
 
-def _column(named: str | None) -> str:
-    return TEXT_COLUMN if named is None else named
+def _column(columns: Columns) -> str:
+    return TEXT_COLUMN if columns.text is None else columns.text
 
 
 def _checked(reader: DocumentReader, limits: object) -> Any:
@@ -177,7 +182,7 @@ def _checked(reader: DocumentReader, limits: object) -> Any:
     return limits
 
 
-def _read_alone(file: BinaryIO, name: str, column: str | None) -> Document:
+def _read_alone(file: BinaryIO, name: str, columns: Columns) -> Document:
     """Read a document without the package for documents: plain text in Unicode, or a table in it."""
     suffix = PurePath(name).suffix.lower()
     kind = _PLAIN.get(suffix) or _TABLES.get(suffix)
@@ -188,10 +193,10 @@ def _read_alone(file: BinaryIO, name: str, column: str | None) -> Document:
     if kind is None or text is None or (not suffix and text.lstrip()[:20].lower().startswith(_OTHERS)):
         raise MissingExtra(
             f"reading {name} needs dgmark-documents, which reads PDF, Word and other documents and texts that are not "
-            f"in Unicode: {wing_hint('documents')}"
+            f"in Unicode: {distribution_hint('documents')}"
         )
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return document_of(name, kind, text, "delimited" if suffix in _TABLES else "as it stands", column)
+    return document_of(name, kind, text, "delimited" if suffix in _TABLES else "as it stands", columns)
 
 
 def _in_unicode(content: bytes) -> str | None:
@@ -209,7 +214,7 @@ def document_of(
     kind: str,
     text: str,
     form: str,
-    column: str | None,
+    columns: Columns,
     tables: Sequence[Table] = (),
     *,
     how: Iterable[str] = (),
@@ -224,7 +229,7 @@ def document_of(
         kind: what the file is.
         text: its text.
         form: what the text is (`dgmark_documents.reading.Form`).
-        column: of a table, the column of the texts; None for "text".
+        columns: of a table, the columns that are read.
         tables: the tables that were read.
         how: notes on how the file was read.
         left_out: notes on what was left out.
@@ -237,13 +242,13 @@ def document_of(
     plain = without_terminal_codes(text)
     how = [*how, *(["codes that steer a terminal, such as colours, were left out"] if plain != text else [])]
     left_out, is_table = [*left_out], form in ("delimited", "tables")
-    rows: tuple[tuple[str, str], ...] = ()
+    table: tuple[TextRow, ...] = ()
     if is_table:
         try:
-            found = texts_of([delimited_table(plain, _column(column))] if form == "delimited" else tables, column)
+            found = texts_of([delimited_table(plain, _column(columns))] if form == "delimited" else tables, columns)
         except InputError as error:
             raise InputError(f"{name} {error}") from error
-        plain, rows, how, left_out = "", found.rows, [*how, *found.how], [*found.notes, *left_out]
+        plain, table, how, left_out = "", found.rows, [*how, *found.how], [*found.notes, *left_out]
     elif not plain.strip():
         raise InputError(f"{name} holds no text")
     elif form == "as it stands":
@@ -255,4 +260,4 @@ def document_of(
             )
         if share > _MARKUP_UNCERTAIN:
             because = because or "markup"
-    return Document(plain, kind, (*how, *left_out), pages, rows, bool(left_out), because, is_table)
+    return Document(plain, kind, (*how, *left_out), pages, table, bool(left_out), because, is_table)

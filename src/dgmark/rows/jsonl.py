@@ -1,4 +1,4 @@
-"""Read and write JSON Lines one row at a time; a bad row is named by its line.
+"""Read and write JSON Lines one row at a time; an unusable row becomes an item with an error.
 
 Knows nothing about the meaning of the rows.
 """
@@ -10,61 +10,19 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from io import BufferedIOBase
 from itertools import chain, repeat
 from typing import Any, cast
 
-from dgmark.errors import DgmarkError, InputError, NoTexts
+from dgmark.errors import InputError, NoTexts
 from dgmark.files.inputs import MAX_LINE_BYTES, STDIN, bounded_lines, open_input
+from dgmark.rows.item import Item, Row
 
-Row = dict[str, Any]
-# the field of a row that holds the hash of the text that it was made from
-SOURCE_SHA256 = "source_sha256"
 # of files of JSON Lines
 SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 _UTF_8 = ("utf-8", "utf-8-sig")
 # those that json.dumps leaves as they are
 _CONTROLS = re.compile("[\x7f-\x9f]")
-
-
-@dataclass(frozen=True)
-class BadRow:
-    """An unusable line.
-
-    Attributes:
-        row_id: names the line: its id, or "source:line".
-        error: what is wrong with it.
-        kind: the error to raise if no other line is usable.
-        source_sha256: hash of the text, if the line holds one (see `sha256_of`).
-        file: the file of the line, if that is to be stated.
-    """
-
-    row_id: str
-    error: str
-    kind: type[DgmarkError] = InputError
-    source_sha256: str | None = None
-    file: str | None = None
-
-    @property
-    def name(self) -> str:
-        """What a person is told that the line is called."""
-        return self.row_id if self.file is None else f"{self.file}:{self.row_id}"
-
-    def as_error(self) -> DgmarkError:
-        """The error to raise if no other line is usable."""
-        return self.kind(f"{self.name}: {self.error}")
-
-    def to_row(self, schema: int) -> Row:
-        """The row that takes the line's place in the output."""
-        known = {"file": self.file, SOURCE_SHA256: self.source_sha256}
-        known = {name: value for name, value in known.items() if value is not None}
-        return {"id": self.row_id, "error": self.error, **known, "schema": schema}
-
-
-def without_id(row_id: str, id_column: str) -> BadRow:
-    """The bad row of one that has no id."""
-    return BadRow(row_id, f"the row has no id: give each row a text or a whole number in column {id_column}")
 
 
 class RepeatedField(ValueError):
@@ -98,7 +56,7 @@ def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def parse_rows(lines: Iterable[bytes | None], source: str) -> Iterator[Row | BadRow]:
+def parse_rows(lines: Iterable[bytes | None], source: str) -> Iterator[Row | Item]:
     """Parse a JSON Lines stream; each row has an `id` (its own, or "source:line"). Blank lines are skipped.
 
     A row with two fields of one name is a bad row, at any depth. Names that differ by case are two names.
@@ -118,20 +76,20 @@ def parse_rows(lines: Iterable[bytes | None], source: str) -> Iterator[Row | Bad
                 f"{source} is {encoding}, and JSON Lines are UTF-8: convert it, as with `iconv -f {encoding} -t UTF-8`"
             )
         if line is None:
-            yield BadRow(name, "the line is too long: cut the text into parts")
+            yield Item(name).failed("the line is too long: cut the text into parts")
             continue
         if not line.strip():
             continue
         try:
             row = parse_json(line)
         except RepeatedField as error:
-            yield BadRow(name, str(error))
+            yield Item(name).failed(str(error))
             continue
         except (ValueError, RecursionError) as error:
-            yield BadRow(name, f"not valid JSON: {error}")
+            yield Item(name).failed(f"not valid JSON: {error}")
             continue
         if not isinstance(row, dict):
-            yield BadRow(name, "not a JSON object")
+            yield Item(name).failed("not a JSON object")
             continue
         yield {**row, "id": str(row["id"]) if row.get("id") is not None else name}
 
@@ -141,7 +99,7 @@ def is_rows(path: str) -> bool:
     return path.lower().endswith(SUFFIXES)
 
 
-def read_rows(path: str) -> Iterator[Row | BadRow]:
+def read_rows(path: str) -> Iterator[Row | Item]:
     """Read the rows of a JSON Lines file, which may be compressed (.gz), or of standard input for "-".
 
     A line of more than `MAX_LINE_BYTES` bytes is a bad row, and is never in memory as a whole.
@@ -172,7 +130,7 @@ def open_lines(path: str) -> Iterator[BufferedIOBase]:
             raise NoTexts(f"{path} is damaged: {error}") from None
 
 
-def rows_or_text(file: BufferedIOBase, source: str, largest_text: int) -> Iterator[Row | BadRow] | bytes:
+def rows_or_text(file: BufferedIOBase, source: str, largest_text: int) -> Iterator[Row | Item] | bytes:
     """The rows of a stream of JSON Lines, or else its content as one text.
 
     The first line that is not blank decides. Rows are read as they come.
@@ -210,8 +168,8 @@ def read_good_rows(path: str) -> Iterator[Row]:
         InputError: a line is unusable.
     """
     for row in read_rows(path):
-        if isinstance(row, BadRow):
-            raise row.as_error()
+        if isinstance(row, Item):
+            raise row.raised()
         yield row
 
 

@@ -9,8 +9,8 @@ from dgmark.arguments.checks import shown
 from dgmark.arguments.column_names import check_named
 from dgmark.arguments.contents import check_texts
 from dgmark.errors import InputError, MissingExtra, NoTexts, needed_extra
-from dgmark.rows.jsonl import BadRow, Row, without_id
-from dgmark.rows.tables import ID_COLUMN
+from dgmark.rows.item import Row
+from dgmark.rows.tables import ID_COLUMN, Columns
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 _BATCH_ROWS = 1024
@@ -131,14 +131,14 @@ def values_in(places: Iterable[str], columns: Sequence[str], prefix: str = "") -
 
 
 def parquet_rows(
-    place: str, column: str, *, more: Sequence[str] = (), ids_column: str | None = None, prefer_ids: bool = False
-) -> Iterator[Row | BadRow]:
-    """The rows of a file, with some of their columns; the `id` of each is its number, counted from 0.
+    place: str, column: str, columns: Columns, *, ids_column: str | None = None, prefer_ids: bool = False
+) -> Iterator[Row]:
+    """The rows of a file, with those of their columns that are read.
 
     Args:
         place: the file.
         column: the column of texts, or of lists of token ids.
-        more: other columns that are read, such as that of ids.
+        columns: the columns of ids and keys.
         ids_column: a column of token ids that takes the place of `column` where the file has no such column.
         prefer_ids: read both, if there are both.
 
@@ -149,23 +149,17 @@ def parquet_rows(
     with open_parquet(place) as file:
         schema = file.schema_arrow
     alone = ids_column in schema.names and column not in schema.names
-    columns = [] if alone else [column]
-    columns += [str(ids_column)] if alone or (prefer_ids and ids_column in schema.names) else []
-    named = list(dict.fromkeys([*columns, *more]))
-    for name in named:
+    contents = [] if alone else [column]
+    contents += [str(ids_column)] if alone or (prefer_ids and ids_column in schema.names) else []
+    of_ids = columns.id or (ID_COLUMN if schema.names.count(ID_COLUMN) == 1 else None)
+    names = list(dict.fromkeys(name for name in (*contents, of_ids, columns.key) if name is not None))
+    for name in names:
         check_named(schema.names, name, place)
-    for name in columns:
+    for name in contents:
         check_texts(schema.empty_table().column(name), name)
-    number = 0
-    for batch in batches_of(place, named):
-        values = [_values_of(batch.column(name)) for name in named]
-        for row in zip(*values, strict=True):
-            fields = dict(zip(named, row, strict=True))
-            if ID_COLUMN in named and fields[ID_COLUMN] is None:
-                yield without_id(str(number), ID_COLUMN)
-            else:
-                yield {ID_COLUMN: str(number), **fields}
-            number += 1
+    for batch in batches_of(place, names):
+        for row in zip(*(_values_of(batch.column(name)) for name in names), strict=True):
+            yield dict(zip(names, row, strict=True))
 
 
 def _values_of(column: Any) -> list[Any]:

@@ -2,7 +2,7 @@
 
 A process is started with one end of a connection alone. What it works with is sent over the connection, which breaks
 when either side ends, however it ends: so no process outlives the one that started it, and none that has ended is
-waited for.
+waited for. That is why a daemonic process, as of a `multiprocessing.Pool`, may start some too.
 
 Python 3.11 waits for ever if a process ends while it starts and was given more than a pipe holds
 (https://github.com/python/cpython/issues/118981). pebble and `concurrent.futures` give arguments to processes in that
@@ -17,7 +17,7 @@ from _thread import start_new_thread
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from multiprocessing import get_context
+from multiprocessing import current_process, get_context, spawn
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Thread
@@ -76,9 +76,11 @@ class ChildProcess:
 
     def _start(self, there: Connection, first: tuple[Any, ...]) -> None:
         try:
+            _check_main_script()
+            current_process().daemon = False  # or multiprocessing refuses
             in_thread(self._process.start).result(_SPAWN_SECONDS)
-        except OSError as error:  # also a TimeoutError
-            raise WorkerLost(f"a process cannot be started: {error or 'it does not run'}") from error
+        except Exception as error:  # of the system, a timeout, or of packages that change multiprocessing
+            raise WorkerLost(f"a process cannot be started: {str(error) or 'it does not run'}") from error
         finally:
             there.close()
         if self._killed:
@@ -87,6 +89,11 @@ class ChildProcess:
             self._receive(START_SECONDS)
         except TimeoutError as error:
             raise WorkerLost(f"a process was not ready within {START_SECONDS:g} seconds") from error
+        except WorkerLost as error:
+            raise WorkerLost(
+                "a process ended before it was ready: memory ran out, or this is a script whose calls need "
+                '`if __name__ == "__main__":` around them'
+            ) from error
         with _lost_if_broken():
             self._connection.send(first)
 
@@ -184,7 +191,18 @@ def _lost_if_broken() -> Iterator[None]:
     try:
         yield
     except (EOFError, OSError) as error:
-        raise WorkerLost("a process ended before its work did") from error
+        raise WorkerLost("a process ended before its work did, perhaps because memory ran out") from error
+
+
+def _check_main_script() -> None:
+    """Check that a process can import the main script, as multiprocessing has it do first.
+
+    Raises:
+        FileNotFoundError: the script came from standard input or a pipe.
+    """
+    script = spawn.get_preparation_data("").get("init_main_from_path")
+    if script is not None and not os.path.isfile(script):
+        raise FileNotFoundError(f"it would import this script, and {script} is no file: save the script as a file")
 
 
 # --- in the process

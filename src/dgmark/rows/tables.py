@@ -26,16 +26,49 @@ class Table(NamedTuple):
     rows: list[tuple[str, list[str]]]
 
 
+class Columns(NamedTuple):
+    """The names of the columns of a table that are read.
+
+    Attributes:
+        text: the column of the texts; None for "text".
+        id: the column of the rows' ids; None for "id", if there is one.
+        key: the column that names the key of each row; None for none.
+    """
+
+    text: str | None = None
+    id: str | None = None
+    key: str | None = None
+
+
+DEFAULT_COLUMNS = Columns()
+
+
+class TextRow(NamedTuple):
+    """The text of a row.
+
+    Attributes:
+        row_id: its id; None if its cell is empty, or there is no column of ids.
+        place: where it stands, such as "2" or "Sheet1:2".
+        text: the text.
+        key: the name of its key.
+    """
+
+    row_id: str | None
+    place: str
+    text: str
+    key: str | None = None
+
+
 class Texts(NamedTuple):
     """The texts of a column.
 
     Attributes:
-        rows: the id (or the place) and the text of each row.
+        rows: the rows.
         notes: what the other columns hold, if it may be a text, and how many tables have no such column.
         how: what is to be known of the ids.
     """
 
-    rows: tuple[tuple[str, str], ...]
+    rows: tuple[TextRow, ...]
     notes: tuple[str, ...]
     how: tuple[str, ...]
 
@@ -58,42 +91,54 @@ def delimited_table(text: str, column: str) -> Table:
     return Table(header.cells, [(str(row.number), row.cells) for row in filled])
 
 
-def texts_of(tables: Sequence[Table], column: str | None) -> Texts:
+def texts_of(tables: Sequence[Table], columns: Columns) -> Texts:
     """The texts of the column of each table that has it.
 
     A column that was named is the whole text of its row. Of the column "text", which is looked for where none was named
     (None), notes say what the other columns hold.
 
     Raises:
-        InputError: no table has the column, or a table with it has two columns of one name; the message continues a
-            sentence that begins with the file's name.
+        InputError: no table has the column, or a table with it has two columns of one name or lacks a column that was
+            named; the message continues a sentence that begins with the file's name.
     """
-    named, column = column is not None, TEXT_COLUMN if column is None else column
-    rows: list[tuple[str, str]] = []
+    column = TEXT_COLUMN if columns.text is None else columns.text
+    rows: list[TextRow] = []
     others: Counter[str] = Counter()  # letters of the other columns
     having = [table for table in tables if _has(table.header, column)]
     if not having:
-        there = ", ".join([name for table in tables for name in table.header][:_SHOWN]) or "none"
-        raise InputError(f'has no column "{column}" (its first row names: {there}): give --text-column NAME')
+        raise _lacks(tables, column, "--text-column")
     for table in having:
         names = [_name(cell) for cell in table.header]
-        text_at, id_at = names.index(_name(column)), names.index(ID_COLUMN) if ID_COLUMN in names else None
-        for place, row in table.rows:
-            rows.append((row[id_at] if id_at is not None and row[id_at] else place, row[text_at]))
-            for at, cell in enumerate(row):
-                if (names[at] or not at) and at not in (text_at, id_at):
+        for named, option in ((columns.id, "--id-column"), (columns.key, "--key-column")):
+            if named is not None and _name(named) not in names:
+                raise _lacks([table], named, option)
+        text_at, id_at, key_at = (
+            names.index(_name(name)) if name is not None and _name(name) in names else None
+            for name in (column, columns.id or ID_COLUMN, columns.key)
+        )
+        for place, cells in table.rows:
+            row_id, key = (None if at is None else cells[at] or None for at in (id_at, key_at))
+            rows.append(TextRow(row_id, place, cells[text_at or 0], key))
+            for at, cell in enumerate(cells):
+                if (names[at] or not at) and at not in (text_at, id_at, key_at):
                     others[table.header[at].strip()] += _letters_in(cell)
     without = len(tables) - len(having)
     sheets = (f'{without} of its {len(tables)} sheets have no column "{column}" and are left out',) if without else ()
-    repeated = sum(count > 1 for count in Counter(row_id for row_id, _ in rows).values())
-    how = (f'{repeated} ids of the column "{ID_COLUMN}" are those of several rows',) if repeated else ()
-    return Texts(tuple(rows), (*sheets, *(() if named else _notes(rows, others, column))), how)
+    repeated = sum(count > 1 for row_id, count in Counter(row.row_id for row in rows).items() if row_id is not None)
+    how = (f'{repeated} ids of the column "{columns.id or ID_COLUMN}" are those of several rows',) if repeated else ()
+    notes = () if columns.text is not None else _notes([row.text for row in rows], others, column)
+    return Texts(tuple(rows), (*sheets, *notes), how)
 
 
-def _notes(rows: Sequence[tuple[str, str]], others: Counter[str], column: str) -> Iterable[str]:
+def _lacks(tables: Sequence[Table], column: str, option: str) -> InputError:
+    names = ", ".join([name for table in tables for name in table.header][:_SHOWN]) or "none"
+    return InputError(f'has no column "{column}" (its first row names: {names}): give {option} NAME')
+
+
+def _notes(texts: Sequence[str], others: Counter[str], column: str) -> Iterable[str]:
     """What the other columns hold, if it may be a text."""
     letters = others.total()
-    read = sum(_letters_in(text) for _, text in rows)
+    read = sum(map(_letters_in, texts))
     if not letters or (letters < _LETTERS and letters <= _SHARE * (letters + read)):
         return
     most = ", ".join(f'"{name}"' for name, count in others.most_common(3) if count)

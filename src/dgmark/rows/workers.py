@@ -1,7 +1,7 @@
 """Work on many items, in order, on several processes. Memory does not grow with the number of items."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Event, local
@@ -39,7 +39,8 @@ def map_in_order(
     workers: int = 1,
     shared: tuple[Any, ...] = (),
     size: Callable[[Input], int] = lambda _: 0,
-) -> Iterator[tuple[Input, Output]]:
+    chunk: int = CHUNK,
+) -> Generator[tuple[Input, Output]]:
     """Yield each item with its result, in the items' order.
 
     Args:
@@ -49,19 +50,20 @@ def map_in_order(
         workers: number of processes; 1 works in this process.
         shared: the first arguments of `work`, sent to each process once.
         size: how much an item holds; `FULL` of it fills a chunk, so that few large items are in memory at a time.
+        chunk: largest number of items in a chunk.
 
     Raises:
-        InputError: a worker was killed.
+        InputError: a worker was killed, or could not be started.
     """
-    chunks = _chunks(items, size)
+    chunks = _chunks(items, size, chunk)
     if workers == 1:
-        for chunk in chunks:
-            yield from zip(chunk, work(*shared, chunk), strict=True)
+        for inputs in chunks:
+            yield from zip(inputs, work(*shared, inputs), strict=True)
         return
     with _pool(workers, work, shared) as submit:
         waiting: deque[tuple[list[Input], Future[list[Output]]]] = deque()
-        for chunk in chunks:
-            waiting.append((chunk, submit(chunk)))
+        for inputs in chunks:
+            waiting.append((inputs, submit(inputs)))
             if len(waiting) >= _AHEAD * workers:
                 first, future = waiting.popleft()
                 yield from zip(first, future.result(), strict=True)
@@ -70,14 +72,14 @@ def map_in_order(
             yield from zip(first, future.result(), strict=True)
 
 
-def _chunks(items: Iterable[Input], size: Callable[[Input], int]) -> Iterator[list[Input]]:
-    """The items in lists of `CHUNK`, or of fewer that hold `FULL` by their size."""
+def _chunks(items: Iterable[Input], size: Callable[[Input], int], most: int) -> Iterator[list[Input]]:
+    """The items in lists of so many, or of fewer that hold `FULL` by their size."""
     chunk: list[Input] = []
     held = 0
     for item in items:
         chunk.append(item)
         held += size(item)
-        if len(chunk) == CHUNK or held >= FULL:
+        if len(chunk) == most or held >= FULL:
             yield chunk
             chunk, held = [], 0
     if chunk:
@@ -91,7 +93,7 @@ def _pool(
     """Processes that end when this block is left; gives a function that hands them a chunk.
 
     Raises:
-        InputError: a process ended before its work did.
+        InputError: a process ended before its work did, or could not be started.
     """
     threads, own, started, closed = ThreadPoolExecutor(workers), local(), list[Worker](), Event()
 
@@ -109,8 +111,7 @@ def _pool(
         yield lambda chunk: threads.submit(work_on, chunk)
     except WorkerLost as error:
         raise InputError(
-            f"{error}: it was killed, perhaps because memory ran out, or this is a script whose calls need "
-            '`if __name__ == "__main__":` around them; rows that were written are kept, go on with fewer workers'
+            f"{error}; rows that were written are kept: go on with fewer workers (one starts no process)"
         ) from error
     finally:
         closed.set()

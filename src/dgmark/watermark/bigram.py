@@ -1,4 +1,4 @@
-"""The bigram rule: a keyed bit for each pair of tokens that stand near each other, so that no position matters.
+"""The bigram rule: a keyed bit for each pair of tokens near each other, so that no position matters.
 
 A pair is two tokens of a text, the second a number of places after the first that lies in the key's range of distances
 (a skip-bigram); it matches if its bit is 1. An insertion or a deletion changes few pairs. The bits are those of
@@ -35,7 +35,7 @@ MAX_TABLE: Final = 2**24
 _ID_BITS, _OUTPUT_BITS = 24, 64
 # hashes at once, which fit a core's cache
 _HASHES_AT_ONCE = 2**14
-# hashes of several texts that are computed together and held until the texts are tested
+# hashes of several texts that are computed together and kept until the texts are tested
 _HASHES_TOGETHER = 2**20
 # pairs whose weights, up to 2^12, are summed in 32-bit floats without rounding
 _WEIGHTS_AT_ONCE = 2**12
@@ -57,9 +57,6 @@ class BigramSpec(WatermarkSpec):
         tokens: "words": the bits are those of pairs of classes of words, which `word_classes` names; "exact": of ids.
         subkeys: number of sub-keys, a power of two up to 65,536; each text is marked with one of them. 1 = all texts
             are marked alike.
-
-    Raises:
-        SettingsError: a field is missing, out of range or of another rule.
     """
 
     rule: Literal["bigram"] = "bigram"
@@ -70,7 +67,7 @@ class BigramSpec(WatermarkSpec):
         description="one of: words, exact",
         json_schema_extra={
             "help": "words: tokens that read as the same word, whatever its case and the white space around it, are "
-            "marked alike, so that the mark survives such changes; exact: all tokens are told apart."
+            "marked alike, so that the mark survives such changes; exact: every token id is different."
         },
     )
     subkeys: Annotated[Whole, AfterValidator(_power_of_two)] = Field(
@@ -135,11 +132,7 @@ def hash_key(secret: bytes, nearest: int, farthest: int, prf: str = BIGRAM_PRF) 
 
 
 def pair_key(key: KeyLike) -> SipHashKey:
-    """The key of the hash of pairs, of a key of this rule.
-
-    Raises:
-        SettingsError: the key is of another rule.
-    """
+    """The key of the hash of pairs, of a key of this rule; a key of another rule is a SettingsError."""
     spec = spec_as(BigramSpec, key)
     return hash_key(key.secret or b"", spec.nearest, spec.farthest, spec.prf)
 
@@ -165,7 +158,7 @@ def pairs_of(
 def pair_words(left: Words, right: Words) -> Words:
     """One 64-bit word for each pair of token ids, int64 arrays or tensors; equal pairs have equal words.
 
-    Under a key of words the ids are those of classes (`told_apart`).
+    Under a key of words the ids are those of classes (`class_ids`).
     """
     words: Words = left | right << _ID_BITS
     return words
@@ -204,17 +197,17 @@ class PairHashes:
         Args:
             several: the hashes of the texts.
             subkeys: the sub-keys that will be asked for. Where these are so many hashes that nothing is won and much
-                is held, nothing is computed.
+                is kept, nothing is computed.
         """
         blocks = range(subkeys.start // _OUTPUT_BITS, -(-subkeys.stop // _OUTPUT_BITS))
-        pairs = sum(len(one.words) for one in several)
+        pairs = sum(len(hashes.words) for hashes in several)
         if not pairs or len(blocks) * pairs > _HASHES_TOGETHER:
             return
-        words = np.concatenate([one.words for one in several])
-        hashes = siphash(_beside_pairs(blocks)[:, None] | words, several[0].key)
-        ends = np.cumsum([len(one.words) for one in several])
-        for one, end in zip(several, ends.tolist(), strict=True):
-            one._blocks, one._known = blocks, hashes[:, end - len(one.words) : end]
+        words = np.concatenate([hashes.words for hashes in several])
+        computed = siphash(_above_pairs(blocks)[:, None] | words, several[0].key)
+        ends = np.cumsum([len(hashes.words) for hashes in several])
+        for hashes, end in zip(several, ends.tolist(), strict=True):
+            hashes._blocks, hashes._known = blocks, computed[:, end - len(hashes.words) : end]
 
     def matches(self, number: int) -> Bool[np.ndarray, " n"]:
         """Whether each pair matches under one sub-key, see `matching_pairs`."""
@@ -228,11 +221,11 @@ class PairHashes:
         first = self._blocks.start
         if first <= blocks.start and blocks.stop <= self._blocks.stop:
             return self._known[blocks.start - first : blocks.stop - first]
-        return siphash(_beside_pairs(blocks)[:, None] | self.words, self.key)
+        return siphash(_above_pairs(blocks)[:, None] | self.words, self.key)
 
 
-def _beside_pairs(blocks: range) -> Int[np.ndarray, " blocks"]:
-    """What stands in the hashed words beside a pair, for each block of 64 sub-keys."""
+def _above_pairs(blocks: range) -> Int[np.ndarray, " blocks"]:
+    """The bits of the hashed words above a pair, for each block of 64 sub-keys."""
     return np.arange(blocks.start, blocks.stop) << 2 * _ID_BITS
 
 

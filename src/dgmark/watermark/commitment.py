@@ -6,14 +6,14 @@ random bits. Knows nothing of texts and reports. Ours.
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from dgmark.arguments.checks import FirstVersion, as_path, wrong_fields
+from dgmark.arguments.checks import FirstVersion, as_path, refused_in_words, wrong_fields
 from dgmark.errors import CommitmentMismatch, InputError, SettingsError
 from dgmark.files.inputs import read_bytes
 from dgmark.watermark.key import WatermarkKey, check_key
@@ -44,23 +44,13 @@ class KeyCommitment(BaseModel):
     sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
     created: AwareDatetime
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _refuse(cls, fields: Any, build: Callable[[Any], "KeyCommitment"]) -> "KeyCommitment":
-        """Raise what pydantic finds as a SettingsError, which quotes no value."""
-        try:
-            return build(fields)
-        except ValidationError as error:
-            places = wrong_fields(error)
-        raise SettingsError(f"a commitment of version 1 has other fields (invalid or missing: {places})")
+    _refuse = refused_in_words(
+        lambda _, error: f"a commitment of version 1 has other fields (invalid or missing: {wrong_fields(error)})"
+    )
 
     @classmethod
     def of(cls, key: WatermarkKey) -> "KeyCommitment":
-        """Commit to a key now.
-
-        Raises:
-            SettingsError: `key` is not a key, or has no secret.
-        """
+        """Commit to a key now; what is not a key, or has no secret, is a SettingsError."""
         return cls(
             format="dgmark-key-commitment",
             version=1,
@@ -104,14 +94,14 @@ def load_commitments(folder: Path, keys: Iterable[WatermarkKey]) -> dict[str, Ke
     """Read the commitments in a folder's `.json` files, by the fingerprints of the keys.
 
     Raises:
-        InputError: there is no commitment, or a `.json` file is none.
+        InputError: there is no commitment, or a `.json` file is something else.
         CommitmentMismatch: one of the keys does not meet the commitment to its fingerprint.
     """
     files = sorted(folder.glob("*.json"))
     for file in files:
         if not file.is_file():  # reading a pipe may never end
             raise InputError(f"{file} is not a regular file: take it out of the folder of commitments")
-    found = {one.key_fingerprint: one for one in map(KeyCommitment.load, files)}
+    found = {commitment.key_fingerprint: commitment for commitment in map(KeyCommitment.load, files)}
     if not found:
         raise InputError(f"the folder {folder} holds no commitment (*.json): make one with `dgmark key commit`")
     for key in keys:

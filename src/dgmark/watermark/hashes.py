@@ -1,7 +1,7 @@
 """Two hashes of 64-bit words: SipHash-2-4, a keyed pseudo-random function, and SplitMix64, which is not cryptographic.
 
 The same code and bits for int64 arrays of numpy and tensors of torch with at least one axis, which wrap around. No
-branches, so they may stand in a CUDA graph. (Aumasson and Bernstein 2012; Steele, Lea and Flood 2014.)
+branches, so they can be captured in a CUDA graph. (Aumasson and Bernstein 2012; Steele, Lea and Flood 2014.)
 """
 
 from collections.abc import Callable

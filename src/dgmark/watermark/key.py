@@ -164,12 +164,13 @@ class WatermarkKey:
         """How many sub-keys may have marked a text; 1 for a key without sub-keys, and for one sub-key."""
         return self.spec.subkeys if self.number is None else 1
 
-    def subkey(self, number: int) -> "WatermarkKey":
-        """One sub-key: a key that marks one text and finds its mark, with this key's fingerprint.
+    @property
+    def whole(self) -> "WatermarkKey":
+        """The key that a sub-key belongs to, which is what checkers have; the key itself if it is no sub-key."""
+        return self if self.number is None else replace(self, number=None)
 
-        Raises:
-            SettingsError: the key has no sub-keys, or none with this number.
-        """
+    def subkey(self, number: int) -> "WatermarkKey":
+        """The sub-key of this number, which marks one text and finds its mark; SettingsError if there is none."""
         return replace(self, number=number)
 
     def for_text(self, subkey: int | None = None) -> "WatermarkKey":
@@ -317,12 +318,7 @@ def key_of_environment(name: str) -> WatermarkKey:
 
 
 def _key_of(content: bytes, source: str) -> WatermarkKey:
-    """The key that the content of a key file states.
-
-    Raises:
-        KeyFileError: its rule is added by a package that is not installed.
-        KeyFileFormat: it is none, or damaged.
-    """
+    """The key that the content of a key file states; see `WatermarkKey.load` for what is refused."""
     try:
         key, fingerprint = _parsed(content)
     except MissingExtra as error:
@@ -397,13 +393,6 @@ def check_key(key: object, *, or_none: bool = False) -> None:
 
 
 def check_has_key(keys: object) -> None:
-    """Refuse to check texts of which none is marked.
-
-    Args:
-        keys: the key of all texts, or a list with that of each.
-
-    Raises:
-        SettingsError: there is no key.
-    """
+    """Refuse to check texts without a key with a SettingsError; `keys` is that of all texts, or a list with each."""
     if keys is None or (isinstance(keys, list | tuple) and keys and all(key is None for key in keys)):
         raise SettingsError("a check looks for the mark of a key, and there is none: give a key, or leave check out")

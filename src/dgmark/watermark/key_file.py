@@ -8,35 +8,39 @@ import sys
 import warnings
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from dgmark.arguments.checks import FirstVersion, as_path, flag, shown
 from dgmark.errors import KeyFileError, KeyFileExists, KeyFileFormat, KeyFileNotFound, SettingsError
 from dgmark.files.inputs import STDIN, open_file, open_stdin_alone
+from dgmark.files.user_folders import key_folder
 from dgmark.watermark.secret import Secret
 
 MAX_FILE_BYTES = 65_536
 PRIVATE = 0o600  # the mode of a key file
 
 
+class FileMode(NamedTuple):
+    """The mode of an open file, and whether whoever runs this can change it.
+
+    Secrets that a container platform mounts belong to root, or are on a file system that cannot be written.
+    """
+
+    bits: int
+    changeable: bool = True
+
+
 class KeyFilePermissionWarning(UserWarning):
     """Users other than the owner can read the key file."""
-
-
-def key_folder() -> Path:
-    """The user's own folder of keys, which need not exist: `dgmark/keys` where the system keeps settings."""
-    from typer import get_app_dir  # which knows where that is
-
-    return Path(get_app_dir("dgmark"), "keys")
 
 
 def new_key_file(name: str) -> Path:
     """The file of a new key of this name in the user's folder of keys, which is made if it is not there.
 
     Raises:
-        SettingsError: no file of a folder can have this name.
+        SettingsError: no file of a folder can have this name, or the user's home folder is not known.
         KeyFileNotFound: the folder cannot be made.
     """
     if not re.fullmatch(r"\w[\w .-]*", name):
@@ -57,11 +61,14 @@ def found_key_file(path: Path) -> Path:
     """A key file by its path; or by its name in the user's folder of keys, where no file has this path."""
     if str(path) in (STDIN, os.curdir) or path.name != str(path) or os.path.exists(path):
         return path
-    in_folder = key_folder() / f"{path}.json"
+    try:
+        in_folder = key_folder() / f"{path}.json"
+    except SettingsError:
+        return path
     return in_folder if os.path.exists(in_folder) else path
 
 
-def read_private(path: Path, maker: str) -> tuple[Secret, int]:
+def read_private(path: Path, maker: str) -> tuple[Secret, FileMode]:
     """The content and the mode of a file with a secret. Check the mode once the content is known to be one.
 
     Args:
@@ -94,13 +101,20 @@ def read_private(path: Path, maker: str) -> tuple[Secret, int]:
     return content, mode
 
 
-def _mode_of(file: BufferedIOBase) -> int:
+def _mode_of(file: BufferedIOBase) -> FileMode:
     """The mode of an open file; 0600 for a pipe, which is read once."""
     try:
-        mode = os.fstat(file.fileno()).st_mode
+        number = file.fileno()
     except OSError:  # standard input that was replaced has no number
-        return PRIVATE
-    return stat.S_IMODE(mode) if stat.S_ISREG(mode) else PRIVATE
+        return FileMode(PRIVATE)
+    status = os.fstat(number)
+    if not stat.S_ISREG(status.st_mode):
+        return FileMode(PRIVATE)
+    changeable = True
+    if os.name == "posix":
+        mounted_to_read = os.fstatvfs(number).f_flag & os.ST_RDONLY
+        changeable = not mounted_to_read and os.geteuid() in (0, status.st_uid)
+    return FileMode(stat.S_IMODE(status.st_mode), changeable)
 
 
 class KeyFile(BaseModel):
@@ -121,20 +135,25 @@ class KeyFile(BaseModel):
     fingerprint: str
 
 
-def check_mode(mode: int, path: Path, allow_open: bool) -> None:
+def check_mode(mode: FileMode, path: Path, allow_open: bool) -> None:
     """Refuse a file with a secret that every user can read, and warn of one that others than its owner can use.
+
+    A file whose mode cannot be changed here may be read by a group, by which Kubernetes gives a secret to a pod.
 
     Raises:
         KeyFileError: every user of the machine can read it, and `allow_open` is false.
     """
-    if mode & stat.S_IROTH and not flag("allow_open", allow_open):
+    bits, changeable = mode
+    remedy = f"run `chmod 600 {path}`" if changeable else "have it mounted with mode 0400 (docs/service.md)"
+    if bits & stat.S_IROTH and not flag("allow_open", allow_open):
+        accept = "" if changeable else ", or accept it with --allow-open-key (`allow_open=True` in Python)"
         raise KeyFileError(
-            f"every user of this machine can read the key file {path} (mode {mode:04o}): "
-            f"run `chmod 600 {path}`, and replace the key if it may have been read"
+            f"every user of this machine can read the key file {path} (mode {bits:04o}): "
+            f"{remedy}{accept}, and replace the key if it may have been read"
         )
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if bits & (stat.S_IRWXG | stat.S_IRWXO) & ~(0 if changeable else stat.S_IRGRP):
         warnings.warn(
-            f"the key file {path} has mode {mode:04o}; run `chmod 600 {path}` so that only you can read it",
+            f"the key file {path} has mode {bits:04o}; {remedy} so that only you can read it",
             KeyFilePermissionWarning,
             stacklevel=3,
         )

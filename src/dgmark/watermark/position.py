@@ -43,9 +43,6 @@ class PositionSpec(WatermarkSpec):
         rotation: positions after which the groups change; 0 = never.
         grouping: "keyed" (groups from the secret), or "token-id" (group = id mod m, as in the paper's code; keyless).
         code_length: period of a keyed position code, a multiple of m up to 64; 0 = the paper's i mod m.
-
-    Raises:
-        SettingsError: a field is missing, out of range or of another rule.
     """
 
     rule: Literal["position"] = "position"
@@ -257,11 +254,7 @@ class GroupTables:
 
 
 def tables_of(key: KeyLike) -> GroupTables:
-    """The groups of a key of this rule.
-
-    Raises:
-        SettingsError: the key is of another rule.
-    """
+    """The groups of a key of this rule; a key of another rule is a SettingsError."""
     return _tables(spec_as(PositionSpec, key), key.secret or b"")
 
 

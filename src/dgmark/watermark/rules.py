@@ -4,7 +4,8 @@ A rule is one kind of watermark. Two are dgmark's own; other packages add theirs
 `dgmark.rules`, whose name is the rule's and whose object is a `Rule`. Nothing else in dgmark asks which rule a key has.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -30,7 +31,7 @@ RESERVED = (
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: a watermark on every floor.
+    """A rule: one kind of watermark, with its options, its decode side and its test.
 
     Its two sides are named as "module:object", so that torch is imported only when a text is decoded.
 
@@ -59,19 +60,11 @@ class Rule:
         return str(fields_of(self.spec)["rule"].default)
 
     def decode_side(self) -> Any:
-        """Import the decode side, and torch with it.
-
-        Raises:
-            MissingExtra: the package that adds the rule does not have it, or fails when it is imported.
-        """
+        """Import the decode side, and torch with it; MissingExtra if the package of the rule fails or lacks it."""
         return self._part(self.decoding)
 
     def test(self) -> Any:
-        """Import the test.
-
-        Raises:
-            MissingExtra: the package that adds the rule does not have it, or fails when it is imported.
-        """
+        """Import the test; MissingExtra if the package of the rule fails or lacks it."""
         return self._part(self.detection)
 
     def expects(self, spec: WatermarkSpec) -> bool:
@@ -79,13 +72,10 @@ class Rule:
         return self.test().expectation(spec, 1, 1.0) is not None
 
     def _part(self, path: str) -> Any:
-        try:
+        if not self.distribution:
             return resolve_name(path)
-        except Exception as error:  # whatever the code of another package does
-            if not self.distribution:
-                raise
-            problem = _unusable(self.name, self.distribution, error)
-        raise MissingExtra(problem)
+        with _code_of(self.name, self.distribution):
+            return resolve_name(path)
 
 
 OWN = {
@@ -142,19 +132,12 @@ def find_rule(name: object, distribution: str = "") -> Rule:
 
 @cache
 def _loaded(name: str) -> Rule:
-    """The rule of an entry point.
-
-    Raises:
-        MissingExtra: its package has no such rule, or fails when it is imported.
-    """
+    """The rule of an entry point; MissingExtra if its package has no such rule, or fails when it is imported."""
     point = _added()[name]
     package = point.dist.name if point.dist else point.module
-    try:
+    with _code_of(name, package):
         rule = _checked(point.load(), name)
         return rule if rule.distribution else replace(rule, distribution=package)
-    except Exception as error:  # whatever the code of another package does
-        problem = _unusable(name, package, error)
-    raise MissingExtra(problem)
 
 
 def _options_of_added(name: str) -> Collection[str]:
@@ -165,20 +148,21 @@ def _options_of_added(name: str) -> Collection[str]:
         return ()
 
 
-def _unusable(name: str, package: str, error: Exception) -> str:
-    said = str(error) if isinstance(error, SettingsError) else f"{type(error).__name__}: {error}"
-    return (
-        f"rule {name} of the package {package} cannot be used ({said}): install the package again with what it "
-        "needs, or remove it"
-    )
+@contextmanager
+def _code_of(name: str, package: str) -> Iterator[None]:
+    """Whatever the code of another package raises in the block, a MissingExtra that names the package."""
+    try:
+        yield
+    except Exception as error:
+        said = str(error) if isinstance(error, SettingsError) else f"{type(error).__name__}: {error}"
+        raise MissingExtra(
+            f"rule {name} of the package {package} cannot be used ({said}): install the package again with what it "
+            "needs, or remove it"
+        ) from None
 
 
 def _checked(rule: object, name: str) -> Rule:
-    """Refuse what is not a rule of this name, or has options that keys and commands have themselves.
-
-    Raises:
-        SettingsError: it is none, or has such an option.
-    """
+    """Refuse what is not a rule of this name, or has options that keys and commands have themselves."""
     if not isinstance(rule, Rule):
         raise SettingsError(
             f"its entry point in {GROUP} names an object of {type(rule).__name__}, not of dgmark.watermark.rules.Rule"
@@ -193,11 +177,7 @@ def _checked(rule: object, name: str) -> Rule:
 
 
 def rule_with_options(options: Mapping[str, Any]) -> str:
-    """The name of the first of dgmark's own rules that has all these options.
-
-    Raises:
-        SettingsError: none has them all.
-    """
+    """The name of the first of dgmark's own rules that has all these options; SettingsError if none has."""
     own = {name: {*options_of(rule.spec), "subkeys"} for name, rule in OWN.items()}
     for name, known in own.items():
         if options.keys() <= known:
@@ -207,20 +187,12 @@ def rule_with_options(options: Mapping[str, Any]) -> str:
         if not having:
             raise SettingsError(f"there is no option {option} of keys: leave it out")
         raise SettingsError(f"is needed with {option}, which is an option of: {', '.join(having)}", field="rule")
-    of = {option: next(name for name, known in own.items() if option in known) for option in sorted(options)}
-    one, other = next(iter(of)), next(option for option in of if of[option] != next(iter(of.values())))
-    raise SettingsError(f"{one} is for the {of[one]} rule and {other} for the {of[other]} rule: leave one of them out")
+    # each of the two rules has an option that the other lacks
+    (first, of_first), (second, of_second) = own.items()
+    option, other = min(options.keys() - of_first), min(options.keys() - of_second)
+    raise SettingsError(f"{option} is for the {second} rule and {other} for the {first} rule: leave one of them out")
 
 
 def spec_of(fields: Mapping[str, Any], distribution: str = "") -> WatermarkSpec:
-    """The spec with these fields, one of which is `rule`, such as those of `to_fields`.
-
-    Args:
-        fields: the fields.
-        distribution: the package that is said to add the rule, for the error.
-
-    Raises:
-        SettingsError: a field is missing, out of range or of another rule.
-        MissingExtra: the rule is added by a package that is not installed.
-    """
+    """The spec with these fields, such as those of `to_fields`; `find_rule` and `WatermarkSpec` say what is refused."""
     return find_rule(fields.get("rule"), distribution).spec(**fields)

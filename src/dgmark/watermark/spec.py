@@ -5,7 +5,6 @@ This is what the specs of all rules have. The spec of a rule is a subclass, whos
 """
 
 import operator
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
 
@@ -15,7 +14,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, Strict, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from dgmark.arguments.checks import is_of
+from dgmark.arguments.checks import is_of, refused_in_words
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import SettingsError, VocabularyMismatch
 
@@ -44,10 +43,10 @@ class WatermarkSpec:
 
     Attributes:
         rule: the name of the rule.
-        table_size: the padded vocabulary, whose ids the key tells apart.
+        table_size: the ids of the padded vocabulary, which the key distinguishes.
         tokenizer: name of the tokenizer, by which the detector loads it.
         tokenizer_fingerprint: hash of its vocabulary; a tokenizer with another hash is an error.
-        word_classes: hash of the classes of words that the key's bits are of; None if the key tells all ids apart.
+        word_classes: hash of the classes of words that the key's bits are of; None for a key of exact tokens.
         expected_match: share of what the rule counts that matches in a typical text of the key's model, by which short
             texts are "uncertain"; None if it is not known. No p-value depends on it.
 
@@ -122,28 +121,19 @@ class WatermarkSpec:
         return {name: value for name, value in values.items() if value is not None}
 
     def check(self) -> None:
-        """Refuse fields that do not fit each other.
-
-        Raises:
-            SettingsError: two fields do not go together.
-        """
+        """Refuse fields that do not go together with a SettingsError."""
         if self.expected_match is not None and not self.chance < self.expected_match < 1:
             raise SettingsError(
                 f"expected match {self.expected_match} is not between {self.chance:.2g}, which is chance, and 1: "
                 "give the share of the pairs or tokens of a typical text that match"
             )
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _refuse_in_words(cls, fields: Any, build: Callable[[Any], "WatermarkSpec"]) -> "WatermarkSpec":
-        try:
-            spec = build(fields)
-        except ValidationError as error:
-            problem = _problem(cls, error)
-        else:
-            spec.check()
-            return spec
-        raise SettingsError(problem)  # out here, so that it carries no value: one may be a secret in a wrong place
+    @model_validator(mode="after")
+    def _check(self) -> "WatermarkSpec":
+        self.check()
+        return self
+
+    _refuse = refused_in_words(lambda spec, error: _problem(spec, error))
 
 
 @runtime_checkable
@@ -167,11 +157,7 @@ _Spec = TypeVar("_Spec", bound=WatermarkSpec)
 
 
 def spec_as(kind: type[_Spec], key: KeyLike) -> _Spec:
-    """The spec of a key, which is one of this rule.
-
-    Raises:
-        SettingsError: the key is of another rule.
-    """
+    """The spec of a key of this rule; a key of another rule is a SettingsError."""
     rule = fields_of(kind)["rule"].default
     if key.spec.rule != rule:
         raise SettingsError(f"key {key.fingerprint} is of rule {key.spec.rule}: take a key of rule {rule} here")
@@ -192,7 +178,7 @@ def _problem(spec: type[WatermarkSpec], error: ValidationError) -> str:
     """What is wrong with the fields of a spec; only numbers are quoted."""
     found = error.errors(include_url=False, include_context=False)
     rule = fields_of(spec)["rule"].default
-    unknown = [str(one["loc"][-1]) for one in found if one["type"] == "unexpected_keyword_argument"]
+    unknown = [str(fault["loc"][-1]) for fault in found if fault["type"] == "unexpected_keyword_argument"]
     if unknown:
         names = " and no ".join(unknown).replace("_", " ").replace("subkeys", "sub-keys")
         return f"rule {rule} has no {names}: leave that out, or choose a rule that has it"
@@ -211,11 +197,7 @@ def _problem(spec: type[WatermarkSpec], error: ValidationError) -> str:
 
 
 def check_ids(ids: Int[np.ndarray, " n"], table_size: int) -> None:
-    """Refuse ids outside a key's vocabulary. Scoring them would give a meaningless z near 0.
-
-    Raises:
-        VocabularyMismatch: an id lies outside.
-    """
+    """Refuse ids outside a key's vocabulary with a VocabularyMismatch: scored, they would give a z near 0."""
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= table_size):
         wrong = int(ids.min()) if int(ids.min()) < 0 else int(ids.max())
         raise VocabularyMismatch(

@@ -63,11 +63,11 @@ _known: dict[str, WordClasses] = {}
 
 
 def folded_word(text: str) -> str | None:
-    """What a token reads as, by which ids share a class; None for one that stands for itself.
+    """What a token reads as, by which ids share a class; None for one that is a class of its own.
 
     Letters of Unicode 3.2 are replaced by their full case folding, curly quotation marks by straight ones, and white
     space around the text is left out. A token without a letter or digit of Unicode 3.2, or with a part of a character,
-    stands for itself.
+    is a class of its own.
     """
     if text.isascii():
         return text.lower().strip(_SPACE) if _ASCII_WORD.search(text) else None
@@ -96,11 +96,7 @@ def _class_table(tokenizer: Tokenizer) -> Int[np.ndarray, " vocab"]:
 
 
 def check_word_classes(spec: WatermarkSpec, tokenizer: Tokenizer) -> None:
-    """Refuse a tokenizer of which the classes of words are not the key's.
-
-    Raises:
-        TokenizerMismatch: the hashes differ.
-    """
+    """Refuse a tokenizer with other classes of words than the key's with a TokenizerMismatch."""
     if spec.word_classes is None:
         return
     found = WordClasses.of(tokenizer).fingerprint
@@ -113,7 +109,7 @@ def check_word_classes(spec: WatermarkSpec, tokenizer: Tokenizer) -> None:
 
 @lru_cache(maxsize=64)
 def class_table(spec: WatermarkSpec) -> Int[np.ndarray, " vocab"] | None:
-    """The class of each id of the padded vocabulary, read-only; None for a key that tells all ids apart.
+    """The class of each id of the padded vocabulary, read-only; None for a key of exact tokens.
 
     It is that of the tokenizer that was last checked against the key (`WatermarkKey.check_tokenizer`), or of the one
     that the key names.
@@ -140,12 +136,7 @@ def class_table(spec: WatermarkSpec) -> Int[np.ndarray, " vocab"] | None:
     return table
 
 
-def told_apart(spec: WatermarkSpec, ids: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
-    """Ids of the vocabulary as a key tells them apart: the class of each; the ids for a key without classes.
-
-    Raises:
-        ModelNotFound: see `class_table`.
-        TokenizerMismatch: see `class_table`.
-    """
+def class_ids(spec: WatermarkSpec, ids: Int[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
+    """The classes of token ids under a key, see `class_table`: the ids themselves for a key without classes."""
     table = class_table(spec)
     return ids if table is None else table[ids]

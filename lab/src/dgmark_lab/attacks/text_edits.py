@@ -18,7 +18,7 @@ from dgmark.arguments.contents import text_of
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
 from dgmark.errors import InputError, NoTexts, SettingsError
-from dgmark.rows.texts import Item, read_texts
+from dgmark.rows.sources import read_texts
 from dgmark_lab.attacks.budgets import Share, edit_count, places
 
 Dice = np.random.Generator
@@ -83,7 +83,7 @@ def _texts_of(path: str) -> tuple[str, ...]:
     Raises:
         NoTexts: the file or folder holds no text.
     """
-    texts = tuple(item.content for item in read_texts(path) if isinstance(item, Item) and isinstance(item.content, str))
+    texts = tuple(item.content for item in read_texts(path) if isinstance(item.content, str))
     if not texts:
         raise NoTexts(f"{path} holds no text")
     return texts

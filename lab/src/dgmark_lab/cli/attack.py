@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,12 +12,13 @@ import typer
 from dgmark.arguments.digests import sha256_of
 from dgmark.cli.console import command_errors
 from dgmark.cli.options import AsRows, RowsOut
-from dgmark.cli.row_runs import RowOutput, Task, make_rows, tasks_of
+from dgmark.cli.written import RowOutput, items_of, write_rows
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.files.inputs import STDIN
 from dgmark.files.outputs import check_output
-from dgmark.rows.jsonl import SOURCE_SHA256, SUFFIXES, BadRow, Row, read_rows
-from dgmark.rows.texts import Item, read_texts
+from dgmark.rows.item import SOURCE_SHA256, Item, Row
+from dgmark.rows.jsonl import SUFFIXES
+from dgmark.rows.sources import ANY_ROWS, read_prompts, read_texts
 from dgmark_lab.attacks import ATTACKS, Attack
 from dgmark_lab.attacks import attack as attack_named
 from dgmark_lab.cli.baselines import print_kinds
@@ -63,38 +64,37 @@ def attack(
         options["budget"] = budget
     chosen = attack_named(name, **options)
     check_output(out, [inputs or STDIN])
-    tasks = tasks_of(_rows(inputs), _task, seed=seed, purpose="text to attack")
-    must_agree: Row = {"attack": name, "options": asdict(chosen)}  # type: ignore[call-overload]
-    output = RowOutput(ATTACK_SCHEMA, out, must_agree, source="text or seed", as_json=as_json)
-    make_rows(tasks, lambda batch, _: [_attacked(chosen, task, must_agree) for task in batch], output)
+    items = items_of(_items(inputs), _item, seed=seed, purpose="text to attack")
+    shared: Row = {"attack": name, "options": asdict(chosen)}  # type: ignore[call-overload]
+    output = RowOutput(ATTACK_SCHEMA, out, shared, source="text or seed", as_json=as_json)
+    write_rows(items, lambda batch, _: [_attacked(chosen, item, shared) for item in batch], output)
 
 
-def _rows(source: str | None) -> Iterator[Row | BadRow]:
-    """Read the texts of a source as rows; the rows of a JSON Lines file keep their prompts."""
+def _items(source: str | None) -> Iterator[Item]:
+    """Read the texts of a source; the rows of a JSON Lines file keep their prompts."""
     if source is None and sys.stdin.isatty():
         raise SettingsError("no texts to attack: give a file, a folder, or - for standard input")
     source = source or STDIN
     if Path(source).suffix.lower() in SUFFIXES:
-        yield from read_rows(source)
+        yield from read_prompts(source, ANY_ROWS)
         return
     for item in read_texts(source):
-        yield {"id": item.row_id, "text": item.content} if isinstance(item, Item) else item
+        yield replace(item, content={"text": item.content})
 
 
-def _task(row: Row, seed: int) -> Task[Row] | BadRow:
-    text = row.get("text")
+def _item(item: Item, seed: int) -> Item:
+    text = item.content.get("text")
     if not isinstance(text, str):
-        return BadRow(row["id"], str(row.get("error") or 'no "text"'))
-    return Task(row["id"], row, same={SOURCE_SHA256: sha256_of(text), "seed": seed})
+        raise InputError(str(item.content.get("error") or 'no "text"'))
+    return replace(item, source={"seed": seed, SOURCE_SHA256: sha256_of(text)})
 
 
-def _attacked(chosen: Attack, task: Task[Row], must_agree: Row) -> Row | DgmarkError:
+def _attacked(chosen: Attack, item: Item, shared: Row) -> Row | DgmarkError:
     """Attack one text, and return its row, or an error that concerns this row alone."""
-    row = task.content
+    row = item.content
     try:
-        text = chosen(row["text"], np.random.default_rng(task.same["seed"]))
+        text = chosen(row["text"], np.random.default_rng(item.source["seed"]))
     except (InputError, PromptTooLong, ModelFault) as error:
         return error
     prompt = {"prompt": row["prompt"]} if "prompt" in row else {}
-    source = {name: task.same[name] for name in ("seed", SOURCE_SHA256)}
-    return {"id": task.row_id, **prompt, "text": text, **must_agree, **source, "schema": ATTACK_SCHEMA}
+    return {"id": item.row_id, **prompt, "text": text, **shared, **item.source, "schema": ATTACK_SCHEMA}

@@ -16,7 +16,8 @@ from dgmark.cli.option_groups import option_groups
 from dgmark.errors import InputError, SettingsError
 from dgmark.files.inputs import STDIN
 from dgmark.models.language_model import LanguageModel
-from dgmark.rows.jsonl import Row, read_good_rows
+from dgmark.rows.item import Row
+from dgmark.rows.jsonl import read_good_rows
 from dgmark_lab.evaluate.diversity import Diversity, diversity
 from dgmark_lab.evaluate.estimates import Comparison, Estimate, compare_paired
 from dgmark_lab.evaluate.likelihood import Perplexity, perplexity

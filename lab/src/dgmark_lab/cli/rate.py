@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -12,10 +13,12 @@ from rich.table import Table
 
 from dgmark.arguments.digests import sha256_of
 from dgmark.cli.console import command_errors, stderr, stdout
-from dgmark.cli.row_runs import RowOutput, Task, make_rows, tasks_of
+from dgmark.cli.written import RowOutput, items_of, write_rows
 from dgmark.errors import DgmarkError, InputError
 from dgmark.files.outputs import check_output
-from dgmark.rows.jsonl import SOURCE_SHA256, BadRow, Row, read_good_rows, read_rows
+from dgmark.rows.item import SOURCE_SHA256, Item, Row
+from dgmark.rows.jsonl import read_good_rows
+from dgmark.rows.sources import ANY_ROWS, read_prompts
 from dgmark_lab.chat_endpoint import ChatEndpoint
 from dgmark_lab.evaluate.estimates import mean
 from dgmark_lab.evaluate.rating import QUESTION_VERSION, Preference, Rater, Rating, mean_scores
@@ -63,21 +66,22 @@ def rate(
     check_output(out, [str(texts), *([str(against)] if against else [])])
     others = None if against is None else _texts_of(against)
     rater = Rater(ChatEndpoint(base_url, model), temperature)
-    tasks = tasks_of(read_rows(str(texts)), _task_maker(others), seed=seed, purpose="text to rate")
-    must_agree: Row = {
+    make = partial(_item, others=others)
+    items = items_of(read_prompts(str(texts), ANY_ROWS), make, seed=seed, purpose="text to rate")
+    shared: Row = {
         "rater": rater.endpoint.name,
         "temperature": temperature,
         "questions": QUESTION_VERSION,
         "compared": others is not None,
     }
-    output = RowOutput(RATING_SCHEMA, out, must_agree, source="text, other text or seed")
+    output = RowOutput(RATING_SCHEMA, out, shared, source="text, other text or seed")
 
-    def work(batch: list[Task[Any]], _: Callable[[int], None]) -> list[Row | DgmarkError]:
+    def work(batch: list[Item], _: Callable[[int], None]) -> list[Row | DgmarkError]:
         with ThreadPoolExecutor(parallel) as threads:
-            return [*threads.map(lambda task: _row(rater, task, must_agree), batch)]
+            return [*threads.map(lambda item: _row(rater, item, shared), batch)]
 
-    make_rows(tasks, work, output, batch_size=parallel)
-    ids = {task.row_id for task in tasks}
+    write_rows(items, work, output, batch_size=parallel)
+    ids = {item.row_id for item in items}
     _print_summary(
         [row for row in read_good_rows(str(out)) if row["id"] in ids and "error" not in row],
         compared=others is not None,
@@ -96,28 +100,26 @@ def _texts_of(path: Path) -> dict[str, str]:
     return found
 
 
-def _task_maker(others: dict[str, str] | None) -> Callable[[Row, int], Task[Any] | BadRow]:
-    def task(row: Row, seed: int) -> Task[Any] | BadRow:
-        row_id, text = row["id"], row.get("text")
-        if not isinstance(text, str) or not text.strip():
-            return BadRow(row_id, str(row.get("error") or 'no "text"'))
-        same = {SOURCE_SHA256: sha256_of(text), "seed": seed}
-        if others is None:
-            return Task(row_id, (text, None), same)
-        if row_id not in others:
-            return BadRow(row_id, "the other file has no text of this id")
-        return Task(row_id, (text, others[row_id]), {**same, "other_sha256": sha256_of(others[row_id])})
-
-    return task
+def _item(item: Item, seed: int, others: dict[str, str] | None) -> Item:
+    text, other = item.content.get("text"), None
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(str(item.content.get("error") or 'no "text"'))
+    source = {SOURCE_SHA256: sha256_of(text), "seed": seed}
+    if others is not None:
+        other = others.get(item.row_id)
+        if other is None:
+            raise InputError("the other file has no text of this id")
+        source["other_sha256"] = sha256_of(other)
+    return replace(item, content=(text, other), source=source)
 
 
-def _row(rater: Rater, task: Task[Any], must_agree: Row) -> Row:
+def _row(rater: Rater, item: Item, shared: Row) -> Row:
     """Rate one text, and its other one, and compare them."""
-    (text, other), seed = task.content, task.same["seed"]
-    row: Row = {"id": task.row_id, "rating": asdict(rater.rate(text, seed))}
+    (text, other), seed = item.content, item.source["seed"]
+    row: Row = {"id": item.row_id, "rating": asdict(rater.rate(text, seed))}
     if other is not None:
         row |= {"other_rating": asdict(rater.rate(other, seed)), **rater.compare(text, other, seed)}
-    return {**row, **must_agree, **task.same, "schema": RATING_SCHEMA}
+    return {**row, **shared, **item.source, "schema": RATING_SCHEMA}
 
 
 def _print_summary(rows: list[Row], *, compared: bool) -> None:

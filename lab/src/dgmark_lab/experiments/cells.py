@@ -16,7 +16,7 @@ from dgmark.detection.reading.reader import Reader
 from dgmark.detection.statistics.position import PositionOptions
 from dgmark.detection.statistics.rules import rule_test
 from dgmark.errors import KeyFileError, SettingsError
-from dgmark.rows.jsonl import Row
+from dgmark.rows.item import Row
 from dgmark.watermark.key import SECRET_BYTES, WatermarkKey
 from dgmark_lab.baselines.published import ReadsPrompts
 from dgmark_lab.experiments.conditions import Steps

@@ -22,7 +22,7 @@ from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_w
 from dgmark.watermark.key import SECRET_BYTES, ModelLike, WatermarkKey
 from dgmark.watermark.rules import rule_names
 from dgmark.watermark.spec import spec_as
-from dgmark.watermark.word_classes import told_apart
+from dgmark.watermark.word_classes import class_ids
 from dgmark_lab.baselines import BASELINES
 from dgmark_lab.baselines.replaymark import lend, replay
 from dgmark_lab.baselines.rules import REPLAYMARK
@@ -121,7 +121,7 @@ def _marked_in_the_middle(key: WatermarkKey) -> list[int]:
     ids: list[int] = drawn[:, 0].tolist()
     for place in range(1200, 1600):
         before = np.array(ids[place - spec_as(BigramSpec, key).farthest : place])[None]
-        words = pair_words(told_apart(key.spec, before), told_apart(key.spec, drawn[place])[:, None]).ravel()
+        words = pair_words(class_ids(key.spec, before), class_ids(key.spec, drawn[place])[:, None]).ravel()
         counts = matching_pairs(words, pair_key(key)).reshape(4, -1).sum(1)
         ids[place] = int(drawn[place, np.argmax(counts)])
     return ids

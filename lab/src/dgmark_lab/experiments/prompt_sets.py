@@ -9,7 +9,8 @@ from pathlib import Path
 
 from dgmark.errors import MissingExtra, NoTexts, SettingsError
 from dgmark.files.outputs import atomic_write
-from dgmark.rows.jsonl import Row, read_good_rows
+from dgmark.rows.item import Row
+from dgmark.rows.jsonl import read_good_rows
 from dgmark_lab.experiments.spec import PROMPT_SETS, PromptSet
 
 PACKAGE = Path(__file__).parent

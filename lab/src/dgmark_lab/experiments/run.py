@@ -21,7 +21,7 @@ from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.language_model import LanguageModel
 from dgmark.models.load import load_model
-from dgmark.rows.jsonl import Row
+from dgmark.rows.item import Row
 from dgmark.watermark.key import WatermarkKey
 from dgmark_lab import attacks
 from dgmark_lab.baselines.replaymark import lend

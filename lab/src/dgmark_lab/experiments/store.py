@@ -23,8 +23,10 @@ from typing import Any, Literal, TypeVar
 
 from dgmark.errors import InputError, NoTexts
 from dgmark.files.outputs import atomic_write
-from dgmark.rows.jsonl import BadRow, Row, read_rows
-from dgmark.rows.row_file import RowFile
+from dgmark.rows.item import Item, Row, Tally
+from dgmark.rows.jsonl import read_rows
+from dgmark.rows.run import run
+from dgmark.rows.sinks import RowSink
 from dgmark.version import __version__
 
 Kind = Literal["texts", "attacked", "perplexity", "ratings", "comparisons", "scores"]
@@ -86,7 +88,7 @@ class Store:
         if not path.exists():
             return {}
         chosen = None if ids is None else set(ids)
-        good = (row for row in read_rows(str(path)) if not isinstance(row, BadRow))
+        good = (row for row in read_rows(str(path)) if not isinstance(row, Item))
         return {row["id"]: row for row in good if chosen is None or row["id"] in chosen}
 
     def complete(
@@ -116,17 +118,20 @@ class Store:
         Raises:
             ResumeMismatch: the file holds rows that differ in a field of `same`.
         """
-        with RowFile(self.path(kind, name), same) as file:
-            missing = [row_id for row_id in todo if row_id not in file.done]
-            done = len(todo) - len(missing)
-            progress(what, done, len(todo))
-            for start in range(0, len(missing), batch):
-                ids = missing[start : start + batch]
-                rows = zip(ids, make([todo[row_id] for row_id in ids]), strict=True)
-                about = {"versions": versions(), "schema": ROW_VERSION}
-                file.append({"id": row_id, **row, **about} for row_id, row in rows)
-                done += len(ids)
-                progress(what, done, len(todo))
+        tally = Tally()
+
+        def tell(_: object) -> None:
+            progress(what, tally.scored, len(todo))
+
+        def row_of(item: Item, row: Row) -> Row:
+            return {"id": item.row_id, **row, "versions": versions(), "schema": ROW_VERSION}
+
+        def work(items: list[Item]) -> Sequence[Row]:
+            return make([item.content for item in items])
+
+        items = [Item(row_id, content) for row_id, content in todo.items()]
+        sink = RowSink(self.path(kind, name), same, row_of)
+        run(items, work, sink, tally=tally, batch_size=batch, on_start=tell, on_results=tell)
 
     def write_plan(self, name: str, plan: dict[str, Any]) -> None:
         """Write which rows belong to a run."""

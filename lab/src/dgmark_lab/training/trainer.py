@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from dgmark.models.load import faster_dtype
+from dgmark.models.load import default_dtype
 from dgmark_lab.training.config import OptimizerSettings, TrainingConfig
 from dgmark_lab.training.corpus import Corpus, prepare_corpus, read_documents
 from dgmark_lab.training.networks import Network, mask_id_of, new_network, save_model
@@ -102,7 +102,7 @@ class Trainer(Run[TrainingConfig, Batch]):
 
     def _autocast(self) -> torch.autocast:
         """Return the context of forwards: in bf16 where this is faster."""
-        on = faster_dtype(self.device) == torch.bfloat16
+        on = default_dtype(self.device) == torch.bfloat16
         return torch.autocast(self.device.type, torch.bfloat16, enabled=on)
 
 

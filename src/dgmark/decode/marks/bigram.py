@@ -3,7 +3,6 @@
 The loop and the engine adapters use the same code. Knows no model.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.marks.keyed_side import KeyedSide
-from dgmark.decode.marks.rules import Places, Window, check_unordered
+from dgmark.decode.marks.rules import UNUSED_WITHOUT_ORDER, Places, Window
 from dgmark.errors import SettingsError
 from dgmark.models.host import waits
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
@@ -20,7 +19,7 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as
 from dgmark.watermark.word_classes import class_table
 
-# a canvas's number stands above the ids of a pair
+# the number of a canvas takes the bits above the two ids of a pair
 _PAIR_BITS = 48
 
 
@@ -34,12 +33,13 @@ class BigramSide(KeyedSide):
         number: the number of each row's sub-key; 0 without sub-keys, -1 in a row without a mark.
         nearest: the smallest distance of a pair; all rows share the distances.
         farthest: the largest.
-        classes: the class of each id under keys of words, and -1 in the end; None for keys that tell all ids apart.
+        classes: the class of each id under keys of words, and -1 in the end; None for keys of exact tokens.
         word_classes: the hash of the classes.
         fixed_shapes: whether shapes depend on shapes alone on the CPU too, as they do on a device, where nothing waits
-            and a step may stand in a CUDA graph; else only those pairs are hashed that exist.
+            and a step can be captured in a CUDA graph; else only those pairs are hashed that exist.
     """
 
+    unused = UNUSED_WITHOUT_ORDER
     first: Int[Tensor, " batch"]
     second: Int[Tensor, " batch"]
     number: Int[Tensor, " batch"]
@@ -57,19 +57,10 @@ class BigramSide(KeyedSide):
 
     @classmethod
     def empty(
-        cls, keys: Iterable[WatermarkKey], slots: int, device: torch.device | str, *, fixed_shapes: bool = False
+        cls, key: WatermarkKey, slots: int, device: torch.device | str, *, fixed_shapes: bool = False
     ) -> "BigramSide":
-        """A side with this many rows without a mark, which may be given keys like these.
-
-        Raises:
-            SettingsError: the keys have different distances or classes.
-        """
-        given = {cls.kind(key): key for key in keys}
-        if len(given) > 1:
-            raise SettingsError(
-                f"keys with different distances of pairs or classes of words, {[*given]}, mark no batch together"
-            )
-        (((nearest, farthest, word_classes), key),) = given.items()
+        """A side with this many rows without a mark; see `KeyedSide.empty`."""
+        nearest, farthest, word_classes = cls.kind(key)
         first, second, number = (torch.full((slots,), value, device=device) for value in (0, 0, -1))
         table = class_table(key.spec)
         return cls(
@@ -84,12 +75,8 @@ class BigramSide(KeyedSide):
             fixed_shapes=fixed_shapes,
         )
 
-    def check_key(self, key: WatermarkKey) -> None:
-        """Refuse a key that no row can have.
-
-        Raises:
-            SettingsError: the key has sub-keys and is not one of them, or other distances or classes than the side.
-        """
+    def check_compatible(self, key: WatermarkKey) -> None:
+        """Refuse a key that has sub-keys and is not one of them, or other distances or classes than the side."""
         nearest, farthest, word_classes = self.kind(key)
         if (nearest, farthest) != (self.nearest, self.farthest):
             raise SettingsError(
@@ -108,17 +95,12 @@ class BigramSide(KeyedSide):
             )
 
     def put(self, slot: int, key: WatermarkKey) -> None:
-        """Give a row a key.
-
-        Raises:
-            SettingsError: see `check_key`.
-        """
-        self.check_key(key)
+        """Give a row a key."""
         self.first[slot], self.second[slot] = pair_key(key)
         self.number[slot] = key.number or 0
 
     @classmethod
-    def check(cls, config: DecodeConfig) -> None:
+    def check_config(cls, config: DecodeConfig) -> None:
         """Refuse settings under which draws are plain, and those of an order by matches."""
         if not (cls.alpha(config) or config.bias):
             setting, effect = ("temperature", "draws nothing") if config.greedy else ("alpha", "makes draws plain")
@@ -127,7 +109,7 @@ class BigramSide(KeyedSide):
                 "position, which marks by the order alone",
                 field=setting,
             )
-        check_unordered(config)
+        super().check_config(config)
 
     def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
         """Which of these rows have a mark; row -1 has none."""
@@ -151,7 +133,7 @@ class BigramSide(KeyedSide):
     def signs(self, tokens: Int[Tensor, "places candidates"], places: Places) -> Int8[Tensor, "places candidates bits"]:
         """The bits of the new pairs of each candidate: those with the nearest tokens first, left before right.
 
-        A test counts each pair of a text once, so a pair that the text already holds is none, nor is one that the
+        A test counts each pair of a text once, so a pair that the text already has is none, nor is one that the
         candidate completes for a second time. A draw is unbiased only if each bit of the key comes once: a pair that
         two candidates complete, one with a token on its left and one with a token on its right, is a bit of the first.
 
@@ -159,23 +141,24 @@ class BigramSide(KeyedSide):
 
             neighbours, nearest first     7         8         5         .
             candidate 9                   (7, 9)    (9, 8)    (5, 9)    none
-            candidate 8                   held      (8, 8)    (5, 8)    none
-            candidate 7                   (7, 7)    held      held      none
+            candidate 8                   in text   (8, 8)    (5, 8)    none
+            candidate 7                   (7, 7)    in text   in text   none
 
-        The text holds (7, 8) and (5, 7) already, so that candidate 8 has no bit with the 7 on its left.
+        The text has (7, 8) and (5, 7) already, so that candidate 8 has no bit with the 7 on its left.
         """
         # 1. The committed tokens beside each place, (places, bits), each class of tokens once on each side.
         neighbours, exists = self._neighbours(places)
-        tokens, neighbours = self._told_apart(tokens), self._told_apart(neighbours)
+        tokens, neighbours = self._class_ids(tokens), self._class_ids(neighbours)
         is_new = exists & ~self._repeated(neighbours, exists)
         # 2. The pairs that are asked for, (places, candidates, bits): each of them is asked of one candidate.
         asked = is_new[:, None] & (tokens >= 0)[:, :, None]
         # In 5 . 8 candidate 5 completes (5, 8) with the 8 on its right, and candidate 8 with the 5 on its left: the bit
-        # is asked of candidate 8. The other is found as a candidate that stands on the left, before a candidate.
+        # is asked of candidate 8. The other is one on the right of a candidate that is also on the left, with a
+        # neighbour that is also a candidate.
         is_neighbour = (tokens[:, :, None] == neighbours[:, None]) & exists[:, None]
-        stands_left = (is_neighbour & ~self._right).any(-1, keepdim=True)
+        is_left = (is_neighbour & ~self._right).any(-1, keepdim=True)
         is_candidate = is_neighbour.any(1, keepdim=True)
-        asked &= ~(self._right & stands_left & is_candidate)
+        asked &= ~(self._right & is_left & is_candidate)
         # 3. Their bits: of all pairs where shapes are fixed or the host would wait, else of those asked for.
         if self.fixed_shapes or waits(asked):
             return (
@@ -191,13 +174,13 @@ class BigramSide(KeyedSide):
         )
         return signs
 
-    def _told_apart(self, ids: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
-        """Ids as the keys tell them apart; -1 stays -1."""
+    def _class_ids(self, ids: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+        """The classes of ids under the keys; -1 stays -1."""
         return ids if self.classes is None else self.classes[ids]
 
     @property
     def _offsets(self) -> Int[Tensor, " bits"]:
-        """How far each neighbour stands to the right of a place."""
+        """How many columns each neighbour is to the right of a place."""
         distances = torch.arange(self.nearest, self.farthest + 1, device=self.number.device)
         return torch.stack([-distances, distances], 1).view(-1)
 
@@ -215,7 +198,7 @@ class BigramSide(KeyedSide):
         return tokens, inside & (tokens != window.mask_id) & self.marked(places.rows)[:, None]
 
     def _repeated(self, neighbours: Tensor, exists: Tensor) -> Bool[Tensor, "places bits"]:
-        """Which neighbours stand nearer on the same side too."""
+        """Which neighbours are a second time on their side, nearer to the place."""
         # in 7 7 . 8 the neighbours are 7 8 7, and the last is the first again: 0 0 1
         right = self._right
         equal = (neighbours[:, :, None] == neighbours[:, None, :]) & exists[:, None, :]
@@ -226,13 +209,13 @@ class BigramSide(KeyedSide):
     def _values(
         self, tokens: Tensor, neighbours: Tensor, right: Tensor, canvas: Tensor, window: Window
     ) -> Int8[Tensor, "..."]:
-        """1 or -1 for the bit of each pair; 0 if the canvas holds it already."""
+        """1 or -1 for the bit of each pair; 0 if the canvas has it already."""
         # token 9 beside a 7 is the pair (7, 9) with the 7 on its left, and (9, 7) with the 7 on its right
         words = torch.where(right, pair_words(tokens, neighbours), pair_words(neighbours, tokens))
         rows = window.rows[canvas]
-        held, asked = self._held(window), words | canvas << _PAIR_BITS
-        place = torch.searchsorted(held, asked).clamp(max=len(held) - 1)  # where it stands if it is held
-        return self.signs_of_pairs(words, rows) * (held[place] != asked)
+        known, asked = self._pairs_in_text(window), words | canvas << _PAIR_BITS
+        index = torch.searchsorted(known, asked).clamp(max=len(known) - 1)  # of the pair, if it is known
+        return self.signs_of_pairs(words, rows) * (known[index] != asked)
 
     def signs_of_pairs(self, words: Int[Tensor, "..."], rows: Int[Tensor, "..."]) -> Int8[Tensor, "..."]:
         """1 or -1 for the bit of each pair, 1 or 0, under the key of its row."""
@@ -244,13 +227,13 @@ class BigramSide(KeyedSide):
             bits = torch.from_numpy(matching_pairs(words.numpy(), (first.numpy(), second.numpy()), number.numpy()))
         return torch.where(bits, 1, -1).to(torch.int8)
 
-    def _held(self, window: Window) -> Int[Tensor, " held"]:
-        """The pairs of committed tokens that each canvas holds, ascending; -1 where there is none."""
-        # 5 7 . 8 . at distances 1 and 2 holds (5, 7) and (7, 8); its other five places of pairs are -1
+    def _pairs_in_text(self, window: Window) -> Int[Tensor, " known"]:
+        """The pairs of committed tokens of each canvas, ascending; -1 where there is none."""
+        # 5 7 . 8 . at distances 1 and 2 has (5, 7) and (7, 8); its other five places of pairs are -1
         ids = window.ids[:, window.text[0] : window.text[1]]
         canvas = torch.arange(len(ids), device=ids.device)[:, None] << _PAIR_BITS
         known, words = ids != window.mask_id, [ids.new_full((len(ids), 1), -1)]
-        ids = self._told_apart(ids)
+        ids = self._class_ids(ids)
         for distance in range(self.nearest, self.farthest + 1):
             pairs = pair_words(ids[:, :-distance], ids[:, distance:]) | canvas
             words.append(torch.where(known[:, :-distance] & known[:, distance:], pairs, -1))

@@ -38,7 +38,7 @@ class KeyStore:
         keys: the keys that the store may be asked for, or some with the same rule and distances of pairs.
         table_size: the model's padded vocabulary.
         device: the device of candidates and positions.
-        slots: how many keys are held at once; more than there are rows in a batch.
+        slots: how many keys are stored at once; more than there are rows in a batch.
 
     Raises:
         SettingsError: the keys are of different rules, do not fit each other, or their rule has no steps of fixed
@@ -59,7 +59,9 @@ class KeyStore:
         self._keyed: KeyedSide | None = None
         self._rule = given[0].spec.rule if given else None
         if given:
-            self._keyed = decode_side(given).empty(given, slots, device, fixed_shapes=True)
+            self._keyed = decode_side(given).empty(given[0], slots, device, fixed_shapes=True)
+            for key in given:
+                self._keyed.check_compatible(key.for_text())
         self._table_size, self._device, self._size = table_size, device, slots
         self._slots: OrderedDict[WatermarkKey, int] = OrderedDict()  # least recently used first
         self._last: tuple[tuple[WatermarkKey | None, ...], Keys] | None = None
@@ -70,9 +72,9 @@ class KeyStore:
         return NoMark() if self._keyed is None else self._keyed
 
     def of(self, rows: Sequence[WatermarkKey | None]) -> Keys:
-        """The keys of a batch; those that are not held yet are copied to the device, in the order of its stream.
+        """The keys of a batch; those that are not stored yet are copied to the device, in the order of its stream.
 
-        They hold until the next call, which may give the slot of a key to another one.
+        They are valid until the next call, which may give the slot of a key to another one.
         All tensors but `rows` are always the same ones: copy it into the tensor that a graph was captured with.
 
         Args:
@@ -85,7 +87,7 @@ class KeyStore:
         """
         batch = tuple(rows)
         if self._last is None or self._last[0] != batch:
-            self._last = None  # should a key be refused, slots may have changed hands
+            self._last = None  # if a key is refused, slots may have been given to other keys
             needed = {key for key in batch if key is not None}
             slots = [-1 if key is None else self._slot(key, needed) for key in batch]
             at = torch.tensor(slots, dtype=torch.long).to(self._device, non_blocking=True)
@@ -101,7 +103,7 @@ class KeyStore:
                     f"key {key.fingerprint} is of rule {key.spec.rule}, and this store is for keys of another rule: "
                     "make a store of keys like it"
                 )
-            keyed.check_key(key)  # before a slot changes hands
+            keyed.check_compatible(key)  # before a slot is given to it
             slot = len(self._slots) if len(self._slots) < self._size else self._free_slot(needed)
             keyed.put(slot, key)
             self._slots[key] = slot
@@ -114,5 +116,5 @@ class KeyStore:
             if key not in needed:
                 return self._slots.pop(key)
         raise SettingsError(
-            f"this batch has more than {self._size} keys, which is all that the store holds: make it with more slots"
+            f"this batch has more than {self._size} keys, more than the store has slots for: make it with more"
         )

@@ -1,7 +1,7 @@
 """`KeyedSide`: the decode side of a rule, which takes a key for each row; and the table's way from keys to it."""
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -17,18 +17,18 @@ from dgmark.watermark.key import WatermarkKey
 class KeyedSide(DecodeSide):
     """The decode side of a rule: a `DecodeSide` with a key, or none, for each row.
 
-    A class that inherits from this must write `empty`, `put` and `marked`. The loop makes a side for each batch;
+    A class that inherits from this must write its abstract methods and `marked`. The loop makes a side for each batch;
     engines keep one whose rows are slots (`KeyStore`).
     """
 
     @classmethod
-    def check_for(cls, key: WatermarkKey, config: DecodeConfig) -> None:  # noqa: ARG003
-        """Refuse settings that have no meaning for a key, or take its mark away; by default those of `check`.
+    def check_config_for(cls, key: WatermarkKey, config: DecodeConfig) -> None:  # noqa: ARG003
+        """Refuse settings that have no meaning for a key, or take its mark away; by default those of `check_config`.
 
         Raises:
             SettingsError: there are some; it names the field.
         """
-        cls.check(config)
+        cls.check_config(config)
 
     @classmethod
     def kind(cls, key: WatermarkKey) -> Hashable:
@@ -38,36 +38,32 @@ class KeyedSide(DecodeSide):
     @classmethod
     @abstractmethod
     def empty(
-        cls, keys: Iterable[WatermarkKey], slots: int, device: torch.device | str, *, fixed_shapes: bool = False
+        cls, key: WatermarkKey, slots: int, device: torch.device | str, *, fixed_shapes: bool = False
     ) -> "KeyedSide":
-        """A side with this many rows without a mark, which may be given keys like these.
+        """A side with this many rows without a mark, which may be given this key and keys like it.
 
         Args:
-            keys: some of the keys, at least one, all of this rule.
+            key: a key of this rule.
             slots: the number of rows.
             device: the device of candidates and positions.
             fixed_shapes: shapes are to depend on shapes alone, and nothing is to wait for the device, so that a step
-                may stand in a CUDA graph.
+                can be captured in a CUDA graph.
 
         Raises:
-            SettingsError: keys like these mark no batch together, or the rule has no steps of fixed shapes.
+            SettingsError: the rule has no steps of fixed shapes.
         """
 
     @abstractmethod
     def put(self, slot: int, key: WatermarkKey) -> None:
-        """Give a row a key.
+        """Give a row a key, which `check_compatible` has accepted."""
+
+    @abstractmethod
+    def check_compatible(self, key: WatermarkKey) -> None:
+        """Refuse a key of this rule that no row of this side can have.
 
         Raises:
-            SettingsError: see `check_key`.
+            SettingsError: the key does not fit the one that the side was made for.
         """
-
-    def check_key(self, key: WatermarkKey) -> None:  # noqa: ARG002
-        """Refuse a key that no row of this side can have.
-
-        Raises:
-            SettingsError: the key does not fit the others.
-        """
-        return
 
 
 class OneKeySide(KeyedSide):
@@ -86,16 +82,9 @@ class OneKeySide(KeyedSide):
 
     @classmethod
     def empty(
-        cls, keys: Iterable[WatermarkKey], slots: int, device: torch.device | str, *, fixed_shapes: bool = False
+        cls, key: WatermarkKey, slots: int, device: torch.device | str, *, fixed_shapes: bool = False
     ) -> "OneKeySide":
-        """A side for rows of one key.
-
-        Raises:
-            SettingsError: there are several keys, or steps are to have fixed shapes.
-        """
-        key, *others = dict.fromkeys(keys)
-        if others:
-            raise SettingsError(f"keys of rule {key.spec.rule} mark no batch together: give each a batch of its own")
+        """A side for rows of one key; see `KeyedSide.empty`."""
         if fixed_shapes:
             raise SettingsError(
                 f"rule {key.spec.rule} has no steps of fixed shapes, which engines capture: decode with dgmark's own "
@@ -103,21 +92,12 @@ class OneKeySide(KeyedSide):
             )
         return cls(key, slots, device)
 
-    def put(self, slot: int, key: WatermarkKey) -> None:
-        """Mark a row.
-
-        Raises:
-            SettingsError: it is another key.
-        """
-        self.check_key(key)
+    def put(self, slot: int, key: WatermarkKey) -> None:  # noqa: ARG002
+        """Mark a row."""
         self._marked[slot] = True
 
-    def check_key(self, key: WatermarkKey) -> None:
-        """Refuse any other key.
-
-        Raises:
-            SettingsError: it is another key.
-        """
+    def check_compatible(self, key: WatermarkKey) -> None:
+        """Refuse any other key with a SettingsError."""
         if key != self.key:
             raise SettingsError(f"keys of rule {key.spec.rule} mark no batch together: give each a batch of its own")
 
@@ -125,10 +105,10 @@ class OneKeySide(KeyedSide):
         """Which of these rows have the key."""
         return (rows >= 0) & self._marked[rows.clamp(min=0)]
 
-    def logits(self, step: Step) -> Float[Tensor, "k vocab"]:
+    def logits(self, step: Step) -> Float[Tensor, "k vocab"] | None:
         """The logits that `change` makes, in rows with the key."""
         changed, marked = self.change(step), self.marked(step.places.rows)
-        if not waits(marked) and marked.all():
+        if changed is None or (not waits(marked) and marked.all()):
             return changed
         return torch.where(marked[:, None], changed, step.copied_logits())
 
@@ -141,17 +121,13 @@ class OneKeySide(KeyedSide):
         """Without bits there is nothing to match, so that no candidate fails to."""
         return torch.ones_like(tokens, dtype=torch.bool)
 
-    def change(self, step: Step) -> Float[Tensor, "k vocab"]:
-        """The logits of a step as the key changes them, as if all rows had it."""
-        return step.copied_logits()
+    def change(self, step: Step) -> Float[Tensor, "k vocab"] | None:  # noqa: ARG002
+        """The logits of a step as the key changes them, as if all rows had it; None if it leaves them as they are."""
+        return None
 
 
 def decode_side(keys: Sequence[WatermarkKey]) -> type[KeyedSide]:
-    """The decode side of the rule that keys share.
-
-    Raises:
-        SettingsError: the keys are of different rules.
-    """
+    """The decode side of the rule that keys share; keys of several rules are a SettingsError."""
     names = sorted({key.spec.rule for key in keys})
     if len(names) > 1:
         raise SettingsError(f"keys of the rules {' and '.join(names)} mark no batch together: give each its own")
@@ -176,8 +152,9 @@ def side_of_rows(
     given = [key for key in keys if key is not None]
     if not given:
         return NoMark()
-    side = decode_side(given).empty(given, len(keys), device, fixed_shapes=fixed_shapes)
+    side = decode_side(given).empty(given[0], len(keys), device, fixed_shapes=fixed_shapes)
     for row, key in enumerate(keys):
         if key is not None:
+            side.check_compatible(key)
             side.put(row, key)
     return side

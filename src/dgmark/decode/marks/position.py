@@ -3,8 +3,8 @@
 The loop and the engine adapters use the same code. Knows no model.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import torch
 from jaxtyping import Bool, Int, Int8, UInt8
@@ -29,11 +29,12 @@ class PositionSide(KeyedSide):
         tables: the group of each token id under each row's key.
         codes: the residues of one period of each row's position code, then zeros.
         lengths: the period of each row's position code; 0 in a row without a mark.
-        fixed_shapes: whether no key may rotate, so that a step may stand in a CUDA graph.
+        fixed_shapes: whether no key may rotate, so that a step can be captured in a CUDA graph.
         rotating: the keys of rows whose groups change with the position: they are looked up on the CPU.
     """
 
     marks_by_order = True
+    unused = MappingProxyType({})
     tables: UInt8[Tensor, "batch vocab"]
     codes: UInt8[Tensor, "batch code"]
     lengths: Int[Tensor, " batch"]
@@ -46,44 +47,31 @@ class PositionSide(KeyedSide):
 
     @classmethod
     def empty(
-        cls, keys: Iterable[WatermarkKey], slots: int, device: torch.device | str, *, fixed_shapes: bool = False
+        cls, key: WatermarkKey, slots: int, device: torch.device | str, *, fixed_shapes: bool = False
     ) -> "PositionSide":
-        """A side with this many rows without a mark, which may be given keys like these.
-
-        Raises:
-            SettingsError: shapes are to be fixed, and a key rotates.
-            VocabularyMismatch: the keys are of different vocabularies.
-        """
-        keys = list(keys)
-        if fixed_shapes:
-            for key in keys:
-                check_no_rotation(key)
-        sizes = {key.spec.table_size for key in keys}
-        if len(sizes) > 1:
-            raise VocabularyMismatch(f"keys of different vocabularies, {sorted(sizes)}, mark no batch together")
+        """A side with this many rows without a mark; see `KeyedSide.empty`."""
         return cls(
-            tables=torch.zeros(slots, sizes.pop(), dtype=torch.uint8, device=device),
+            tables=torch.zeros(slots, key.spec.table_size, dtype=torch.uint8, device=device),
             codes=torch.zeros(slots, MAX_CODE_LENGTH, dtype=torch.uint8, device=device),
             lengths=torch.zeros(slots, dtype=torch.long, device=device),
             fixed_shapes=fixed_shapes,
         )
 
-    def check_key(self, key: WatermarkKey) -> None:
-        """Refuse a key that rotates where shapes are fixed.
-
-        Raises:
-            SettingsError: it does.
-        """
-        if self.fixed_shapes:
-            check_no_rotation(key)
+    def check_compatible(self, key: WatermarkKey) -> None:
+        """Refuse a key of another vocabulary, and one that rotates where shapes are fixed."""
+        size, rotation = self.tables.shape[1], spec_as(PositionSpec, key).rotation
+        if key.spec.table_size != size:
+            raise VocabularyMismatch(
+                f"keys of different vocabularies, {size} and {key.spec.table_size}, mark no batch together"
+            )
+        if self.fixed_shapes and rotation:
+            raise SettingsError(
+                f"key {key.fingerprint} rotates every {rotation} positions, so a text has many group tables; "
+                "engines hold one for each request: make a key of rule bigram, or one without rotation"
+            )
 
     def put(self, slot: int, key: WatermarkKey) -> None:
-        """Give a row a key.
-
-        Raises:
-            SettingsError: see `check_key`.
-        """
-        self.check_key(key)
+        """Give a row a key."""
         groups = tables_of(key)
         if groups.spec.rotation:
             self.rotating[slot] = key
@@ -92,10 +80,6 @@ class PositionSide(KeyedSide):
         self.codes[slot, : len(groups.code)].copy_(torch.from_numpy(groups.code.copy()), non_blocking=True)
         self.lengths[slot] = groups.spec.period
 
-    @classmethod
-    def check(cls, config: DecodeConfig) -> None:
-        """Every setting has a meaning."""
-
     def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
         """Which of these rows have a mark; row -1 has none."""
         return (rows >= 0) & (self.lengths[rows.clamp(min=0)] > 0)
@@ -103,9 +87,9 @@ class PositionSide(KeyedSide):
     def signs(self, tokens: Int[Tensor, "places candidates"], places: Places) -> Int8[Tensor, "places candidates bits"]:
         """One bit for each candidate: whether its group is the wanted one."""
         rows, ids = places.rows, tokens.clamp(min=0)
-        held = rows.clamp(min=0)
-        wanted = self.codes[held, places.positions % self.lengths[held].clamp(min=1)]
-        matched = self.tables[held[:, None], ids] == wanted[:, None]
+        slots = rows.clamp(min=0)
+        wanted = self.codes[slots, places.positions % self.lengths[slots].clamp(min=1)]
+        matched = self.tables[slots[:, None], ids] == wanted[:, None]
         for row, key in self.rotating.items():
             at = (rows == row).nonzero()[:, 0]
             positions = places.positions[at].repeat_interleave(tokens.shape[1])
@@ -138,17 +122,3 @@ class PositionSide(KeyedSide):
         """Whether each candidate's group is the one that its position wants."""
         signs = self.signs(tokens.reshape(-1, 1), Places.all_of(window))
         return signs.sum((-2, -1)).view_as(tokens) >= 0
-
-
-def check_no_rotation(key: WatermarkKey) -> None:
-    """Refuse a key whose groups change with the position, of which an engine cannot hold one table.
-
-    Raises:
-        SettingsError: the key rotates.
-    """
-    rotation = spec_as(PositionSpec, key).rotation
-    if rotation:
-        raise SettingsError(
-            f"key {key.fingerprint} rotates every {rotation} positions, so a text has many group tables; "
-            "engines hold one for each request: make a key of rule bigram, or one without rotation"
-        )

@@ -6,14 +6,17 @@ watermark by name and no key.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int, Int8, Shaped
 from torch import Tensor
 
+from dgmark.arguments.checks import is_of
 from dgmark.decode.config import DecodeConfig
 from dgmark.errors import SettingsError
 from dgmark.models.host import true_places
@@ -67,7 +70,7 @@ class Places:
         """What picks the values of these places from an array over the window."""
         return self.canvas, self.column
 
-    def spread(self, values: Shaped[Tensor, " places"]) -> Shaped[Tensor, "canvases window"]:
+    def scatter(self, values: Shaped[Tensor, " places"]) -> Shaped[Tensor, "canvases window"]:
         """An array over the window with one value for each of these places, and 0 elsewhere."""
         return values.new_zeros(self.window.positions.shape).index_put(self.index, values)
 
@@ -125,6 +128,20 @@ class Step:
         return tokens.masked_fill(~exists | (tokens == self.window.mask_id), -1)
 
 
+_OF_KEYED_DRAWS = "belongs to keyed draws, and this watermark has options of its own: leave it out"
+_NEEDS_ORDER = "needs a rule that prefers some candidates, and this key's prefers none"
+UNUSED_WITHOUT_BITS = {
+    "alpha": _OF_KEYED_DRAWS,
+    "bias": _OF_KEYED_DRAWS,
+    "edit_threshold": "needs matches that an edit may not lose, and this watermark has none: it marks by its logits or "
+    "its noise, which an edit would undo; leave it out",
+}
+UNUSED_WITHOUT_ORDER = {
+    "lookahead": f"above 1 {_NEEDS_ORDER}: use 1",
+    "min_relative_reward": f"{_NEEDS_ORDER}: leave it out",
+}
+
+
 class DecodeSide(ABC):
     """What a watermark does to the steps of a batch of rows, some of which are marked.
 
@@ -132,7 +149,7 @@ class DecodeSide(ABC):
     ways to mark, which may be combined:
 
     - keyed bits: `signs`, with `alpha` above 0 for keyed draws. Where a rule has none, no edit can be held against a
-      match, so `check` refuses an edit threshold.
+      match, so an edit threshold is `unused`.
     - `logits`, which changes the distribution that is drawn from and rewarded.
     - `noise`, which draws the candidates.
 
@@ -141,38 +158,43 @@ class DecodeSide(ABC):
     Attributes:
         marks_by_order: whether the order of commits carries the mark, so that steps which leave no order to choose
             take it away.
+        unused: the settings that have no meaning for this watermark, and why; by default those of keyed bits and of an
+            order by matches.
     """
 
     marks_by_order: ClassVar[bool] = False
+    unused: ClassVar[Mapping[str, str]] = UNUSED_WITHOUT_BITS | UNUSED_WITHOUT_ORDER
 
     @abstractmethod
     def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
         """Which of these rows have a key; row -1 has none."""
 
     @classmethod
-    def check(cls, config: DecodeConfig) -> None:
-        """Refuse settings that have no meaning for this watermark, or take the mark away.
+    def refuse_unused(cls, settings: Mapping[str, Any]) -> None:
+        """Refuse settings that have no meaning for this watermark (`unused`) and are not at their default.
 
-        By default these are the settings of keyed bits and of an order by matches.
+        Args:
+            settings: fields of `DecodeConfig`; their values need not be valid.
 
         Raises:
-            SettingsError: a setting has no meaning here; it names the field.
+            SettingsError: there is one; it names the field.
         """
-        if config.alpha is not None or config.bias:
-            raise SettingsError(
-                "belongs to keyed draws, and this watermark has options of its own: leave it out",
-                field="bias" if config.alpha is None else "alpha",
-            )
-        if config.edit_threshold is not None:
-            raise SettingsError(
-                "needs matches that an edit may not lose, and this watermark has none: it marks by its logits or its "
-                "noise, which an edit would undo; leave it out",
-                field="edit_threshold",
-            )
-        check_unordered(config)
+        for name, reason in cls.unused.items():
+            value = settings.get(name)
+            if is_of(value, int, float) and value != getattr(DecodeConfig, name):
+                raise SettingsError(reason, field=name)
+
+    @classmethod
+    def check_config(cls, config: DecodeConfig) -> None:
+        """Refuse settings that have no meaning for this watermark, or take the mark away.
+
+        Raises:
+            SettingsError: there are some; it names the field.
+        """
+        cls.refuse_unused(config.to_dict())
 
     def reach(self) -> int:
-        """How many places away the committed tokens stand that the bits of a candidate depend on; 0 for none."""
+        """How many places away the farthest committed token is that the bits of a candidate depend on; 0 for none."""
         return 0
 
     def reached(self, places: Places) -> Bool[Tensor, " places"]:
@@ -204,9 +226,9 @@ class DecodeSide(ABC):
         """Whether draws are moved by keyed bits under these settings."""
         return bool(cls.alpha(config) or config.bias)
 
-    def logits(self, step: Step) -> Float[Tensor, "k vocab"]:
-        """The logits at the places of a step from which candidates are drawn and rewarded."""
-        return step.logits[step.places.index]
+    def logits(self, step: Step) -> Float[Tensor, "k vocab"] | None:  # noqa: ARG002
+        """The logits at the places of a step from which candidates are drawn and rewarded; None for the model's own."""
+        return None
 
     def noise(self, step: Step) -> Float[Tensor, "k vocab"] | None:  # noqa: ARG002
         """Gumbel noise that draws the candidates at the places of a step, and enters no reward; None for plain draws.
@@ -252,25 +274,10 @@ class DecodeSide(ABC):
 
 
 class NoMark(DecodeSide):
-    """The decode side of text without a mark."""
+    """The decode side of text without a mark, for which every setting will do."""
+
+    unused = MappingProxyType({})
 
     def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
         """No row is."""
         return torch.zeros_like(rows, dtype=torch.bool)
-
-    @classmethod
-    def check(cls, config: DecodeConfig) -> None:
-        """Every setting will do."""
-
-
-def check_unordered(config: DecodeConfig) -> None:
-    """Refuse settings of an order by matches, for a watermark without one.
-
-    Raises:
-        SettingsError: such a setting is given; it names the field.
-    """
-    needs = "needs a rule that prefers some candidates, and this key's prefers none"
-    if config.lookahead > 1:
-        raise SettingsError(f"above 1 {needs}: use 1", field="lookahead")
-    if config.min_relative_reward:
-        raise SettingsError(f"{needs}: leave it out", field="min_relative_reward")

@@ -1,7 +1,8 @@
 """Input and output of a decode: canvases, the commits of each step as events of its rows, and responses with traces."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Int
@@ -10,6 +11,7 @@ from torch.nn.functional import pad
 
 from dgmark.models.denoiser import Denoiser
 
+T = TypeVar("T")
 # Called after each step with the number of tokens that the step committed.
 Progress = Callable[[int], None]
 
@@ -238,7 +240,7 @@ class BatchEvents:
         rows = commits.row.tolist()
         position = self._positions[commits.place]
         given = (position, commits.token, commits.reward, commits.matched, commits.had_choice, commits.edited)
-        columns = [one.tolist() for one in given]
+        columns = [values.tolist() for values in given]
         for row in dict.fromkeys(rows):
             mine = [index for index, other in enumerate(rows) if other == row]
             positions, tokens, rewards, matched, choice, edited = (
@@ -249,14 +251,28 @@ class BatchEvents:
             yield Committed(self._numbers[row], commits.step, positions, tokens, rewards, matched, edited)
 
 
-def collect(
-    model: Denoiser, canvas: Canvas, steps: Iterable[Commits], progress: Progress | None = None
-) -> list[Response]:
-    """Run the steps of a decode and return the response of each row."""
+def collect_steps(model: Denoiser, canvas: Canvas, steps: Iterable[Commits]) -> Generator[int, None, list[Response]]:
+    """Run the steps of a decode, yield how many tokens each commits, and return the response of each row."""
     events = BatchEvents(canvas, range(len(canvas.ids)), model.end_ids)
     responses: dict[int, Response] = {}
     for commits in steps:
         responses.update({event.row: event.response for event in events.of(commits) if isinstance(event, Completed)})
-        if progress is not None:
-            progress(len(commits.row) - int(commits.edited.sum()))
+        yield len(commits.row) - int(commits.edited.sum())
     return [responses[row] for row in range(len(canvas.ids))]
+
+
+def run_to_end(steps: Generator[int, None, T], progress: Progress | None = None) -> T:
+    """What steps return in the end; `progress` is called with what each yields, the number of its tokens."""
+    while True:
+        try:
+            tokens = next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        if progress is not None:
+            progress(tokens)
+
+
+def collect(model: Denoiser, canvas: Canvas, steps: Iterable[Commits]) -> list[Response]:
+    """Run the steps of a decode and return the response of each row."""
+    return run_to_end(collect_steps(model, canvas, steps))

@@ -26,11 +26,7 @@ _NO_FORWARD = -1
 
 
 def check_seed(seed: Any) -> int:
-    """A seed as a plain number, if it is one.
-
-    Raises:
-        SettingsError: the seed is not a whole number of 64 bits.
-    """
+    """A seed as a plain number; anything but a whole number of 64 bits is a SettingsError."""
     with suppress(SettingsError):
         if -(2**63) <= (number := whole("seed", seed)) < 2**64:
             return number

@@ -24,23 +24,23 @@ class Steps(Protocol):
     def in_block(self, masked: Tensor) -> Tensor:
         """The places of the active block, of an array over the region."""
 
-    def committed(self, now: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None) -> RowsAfter:
+    def committed(self, open_rows: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None) -> RowsAfter:
         """The rows once the candidates at the chosen places are committed."""
 
     def read_ahead(self, after: RowsAfter, which: Tensor) -> OpenRows:
         """Some of the rows after a step, with the candidates of a forward on their canvases."""
 
-    def draw_all_again(self, now: OpenRows, which: Tensor) -> None:
-        """Draw the candidates of some rows again, from the same logits; changes them in place."""
+    def redraw_all(self, open_rows: OpenRows, which: Tensor) -> OpenRows:
+        """The rows with all candidates of some of them drawn again, from the same logits."""
 
 
 def step_with_lookahead(
-    config: DecodeConfig, steps: Steps, now: OpenRows, choice: Choice, unsettled: Bool[Tensor, " rows"]
+    config: DecodeConfig, steps: Steps, open_rows: OpenRows, choice: Choice, unsettled: Bool[Tensor, " rows"]
 ) -> tuple[RowsAfter, Candidates, OpenRows]:
     """Commit in each row the set of places after which the most candidates match; the first of equals.
 
-    The canvases that are tried stand one after the other, those of a row the best first. Two rows that choose among
-    three sets of places and one, for example:
+    The canvases that are tried are in the order of the rows, those of a row the best first. For example, two rows of
+    which one chooses among three sets of places, and the other has a single one:
 
         sets of places     row 0: A, B, C     row 1: D
         canvases           A   B   C   D
@@ -52,7 +52,7 @@ def step_with_lookahead(
     Args:
         config: the decoding settings.
         steps: the loop.
-        now: the open rows, with their candidates.
+        open_rows: the open rows, with their candidates.
         choice: how the step chooses among places; `width` says among how many sets.
         unsettled: rows that have something left to do in the block even if it is full.
 
@@ -60,18 +60,18 @@ def step_with_lookahead(
         The rows after the step and its candidates, as the host read them; and the rows that are still open, with
         the candidates of their next step.
     """
-    masked = steps.in_block(now.rows.masked)
-    sets, exists = alternatives(now.candidates.scores, masked, choice, config.lookahead)
+    masked = steps.in_block(open_rows.rows.masked)
+    sets, exists = alternatives(open_rows.candidates.scores, masked, choice, config.lookahead)
     row = torch.arange(len(exists)).repeat_interleave(exists.shape[1])
-    tried = steps.committed(now, sets.flatten(0, 1), unsettled, row)
-    tried, read, (exists,) = tried.read(now.candidates, exists)
+    tried = steps.committed(open_rows, sets.flatten(0, 1), unsettled, row)
+    tried, read, (exists,) = tried.read(open_rows.candidates, exists)
     at = exists.view(-1).nonzero()[:, 0]
     tried, row, counts = tried.at(at), row[at], exists.sum(1)
     first, has_choice = counts.cumsum(0) - counts, counts > 1
     # a complete row needs no forward, unless it is compared with others
     needed = (tried.unfinished & ~(tried.complete & ~has_choice[row])).nonzero()[:, 0]
     if not len(needed):
-        return tried.at(first), read, now.at(needed)
+        return tried.at(first), read, open_rows.at(needed)
     ahead = steps.read_ahead(tried, needed)
     winner = first + _best(steps, exists, needed, ahead)
     after = tried.at(winner)
@@ -79,7 +79,7 @@ def step_with_lookahead(
     still_open = ahead.at(torch.searchsorted(needed, winner[still]))
     again = has_choice[still].nonzero()[:, 0]
     if len(again) and not (config.noise == "fixed" or config.greedy):
-        steps.draw_all_again(still_open, again)
+        still_open = steps.redraw_all(still_open, again)
     return after, read, still_open
 
 

@@ -25,15 +25,7 @@ from dgmark.decode.steps.lookahead import step_with_lookahead
 from dgmark.decode.steps.open_rows import OpenRows, Rows, RowsAfter
 from dgmark.decode.steps.proposals import Candidates, Proposer
 from dgmark.decode.steps.round_trip import RoundTrip
-from dgmark.decode.steps.selection import (
-    MOST_EDITING_STEPS,
-    Choice,
-    blocks_to_fill,
-    choose,
-    order_of,
-    quotas,
-    surviving_edits,
-)
+from dgmark.decode.steps.selection import MOST_EDITING_STEPS, Choice, blocks_to_fill, choose, quotas, surviving_edits
 from dgmark.errors import ModelFault
 from dgmark.models.denoiser import Denoiser, check_logits, open_session, traits_of
 from dgmark.models.host import on_device
@@ -52,15 +44,7 @@ def decode(
 
     Each row has its own seed. At each forward it has two uniforms for each position of the active block, which follow
     from the seed, the number of the forward and the position alone (`draws.py`). A row stops once all positions up to
-    an end token are committed.
-
-    Args:
-        model: the denoiser.
-        prompts: token ids.
-        config: decoding settings.
-        side: what the watermark does to a step; see `decode_steps`.
-        seeds: one for each row.
-        round_trip: tells which tokens survive re-tokenization; see `decode_steps`.
+    an end token are committed. The arguments are those of `decode_steps`, with the token ids of prompts for a canvas.
     """
     canvas = Canvas.after(prompts, config.length, model.mask_id)
     return collect(model, canvas, decode_steps(model, canvas, config, side, seeds, round_trip))
@@ -83,9 +67,9 @@ def decode_steps(
         config: decoding settings; the length is ignored, the canvas has its own.
         side: what the watermark does to a step (`side_of_rows`); `NoMark()` for no mark.
         seeds: one for each row.
-        round_trip: tells which tokens survive re-tokenization; None to ask nobody, whatever the settings say.
-        dropped: rows that nobody wants any more; whoever has this collection may add to it between two steps. They get
-            no further commits, and the other rows go on as if nothing had happened.
+        round_trip: tells which tokens survive re-tokenization; None for no check, whatever the settings say.
+        dropped: rows that get no further commits; the caller may add to it between two steps. The other rows are
+            decoded as they would be with them.
 
     Raises:
         SettingsError: a setting is invalid for this watermark.
@@ -134,7 +118,7 @@ class _Loop:
         seeds: Sequence[int],
         round_trip: RoundTrip | None,
     ) -> None:
-        side.check(config)
+        side.check_config(config)
         device, traits = canvas.ids.device, traits_of(model)
         self.model, self.canvas, self.config, self.side, self.round_trip = model, canvas, config, side, round_trip
         self.plan = blocks_to_fill(canvas, config.block_length, traits.block_origin)
@@ -164,10 +148,10 @@ class _Loop:
                 closed.append(full)
                 yield commits
                 if dropped:
-                    open_rows = open_rows.at(open_rows.rows.but(sorted(dropped)))
+                    open_rows = open_rows.at(open_rows.rows.without(sorted(dropped)))
             self.watch.raise_faults()
             begun, rows = len(rows), Rows.joined(closed)
-            rows = rows.at(rows.but(sorted(dropped)))
+            rows = rows.at(rows.without(sorted(dropped)))
             if not len(rows):
                 return
             if len(rows) < begun:
@@ -194,11 +178,7 @@ class _Loop:
     # --- candidates ---
 
     def _read(self, rows: Rows, forward: Callable[..., Tensor], *canvases: Tensor) -> OpenRows:
-        """These rows with the candidates of a new forward, a method of the session, whose logits are checked.
-
-        Raises:
-            ModelFault: the forward fails, or gives something else; it names rows of the batch.
-        """
+        """These rows with candidates of a new forward, a method of the session; its faults name rows of the batch."""
         places = self._with_candidate(rows.masked)
         try:
             logits = forward(*canvases, self.columns.start, self.columns.stop)
@@ -212,26 +192,26 @@ class _Loop:
         self.watch.check(self.steps, self.block.low, rows.row, places, logits, candidates.tokens)
         return OpenRows(rows, candidates, logits, torch.arange(len(rows)))
 
-    def _draw_again(
+    def redraw_all(self, open_rows: OpenRows, which: Int[Tensor, " n"]) -> OpenRows:
+        """The rows with all candidates of some of them drawn again, from the same logits."""
+        rows = open_rows.rows.at(which)
+        places, count = self._with_candidate(rows.masked), self._candidates_of(rows)
+        return self._redrawn(open_rows, which, places, open_rows.logits_of(which), count=count)
+
+    def _redrawn(
         self,
-        now: OpenRows,
+        open_rows: OpenRows,
         which: Tensor,
-        logits: Tensor,
         places: Tensor,
+        logits: Tensor,
         refused: Tensor | None = None,
         count: int | None = None,
-    ) -> None:
-        """Draw some places of some rows again, from the logits that these rows had; changes the candidates in place."""
-        rows, there = now.rows.at(which), on_device(which, places.device)
+    ) -> OpenRows:
+        """The rows with the candidates at some places of some of them drawn again, from the logits of these rows."""
+        rows = open_rows.rows.at(which)
         drawn = self.proposer(logits, rows.ids, places, rows.row, self.block.low, refused, count)
-        now.candidates.put(there, now.candidates.at(there).where(places, drawn))
-
-    def draw_all_again(self, now: OpenRows, which: Int[Tensor, " n"]) -> None:
-        """Draw the candidates of some rows again, from the same logits; changes them in place."""
-        rows = now.rows.at(which)
-        self._draw_again(
-            now, which, now.logits_of(which), self._with_candidate(rows.masked), count=self._candidates_of(rows)
-        )
+        candidates = open_rows.candidates.replaced(on_device(which, places.device), places, drawn)
+        return replace(open_rows, candidates=candidates)
 
     def _candidates_of(self, rows: Rows) -> int:
         """How many places have a candidate in all."""
@@ -239,38 +219,41 @@ class _Loop:
 
     # --- one step ---
 
-    def _step(self, now: OpenRows, count: int) -> tuple[Commits, OpenRows, Rows]:
+    def _step(self, open_rows: OpenRows, count: int) -> tuple[Commits, OpenRows, Rows]:
         """Commit in the open rows.
 
         Returns:
             The commits; the rows that are still open, with new candidates; and those that go on with the next block.
         """
         # 1. Edit what the block has so far.
-        unsettled, now = self._edit(now)
+        unsettled, open_rows = self._edit(open_rows)
         # 2. Choose among the candidates, (rows, window).
-        choice = self._choice(now, count) if self.round_trip is None else self._surviving(self.round_trip, now, count)
+        if self.round_trip is None:
+            choice = self._choice(open_rows, count)
+        else:
+            choice, open_rows = self._surviving(self.round_trip, open_rows, count)
         # 3. Commit, and run the forward of the next step on the rows that stay open.
         if self.config.lookahead == 1:
-            chosen = choice.places(now.candidates.scores, self.in_block(now.rows.masked))
-            after, candidates, _ = self.committed(now, chosen, unsettled).read(now.candidates)
-            still_open = self.read_ahead(after, after.open) if len(after.open) else now.at(after.open)
+            chosen = choice.places(open_rows.candidates.scores, self.in_block(open_rows.rows.masked))
+            after, candidates, _ = self.committed(open_rows, chosen, unsettled).read(open_rows.candidates)
+            still_open = self.read_ahead(after, after.open) if len(after.open) else open_rows.at(after.open)
         else:
-            after, candidates, still_open = step_with_lookahead(self.config, self, now, choice, unsettled)
+            after, candidates, still_open = step_with_lookahead(self.config, self, open_rows, choice, unsettled)
         return self._commits(after, candidates), still_open, after.rows.at(after.closed)
 
-    def committed(self, now: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None) -> RowsAfter:
+    def committed(self, open_rows: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None) -> RowsAfter:
         """The rows once the candidates at these places are committed.
 
         Args:
-            now: the rows.
+            open_rows: the rows.
             chosen: these places of the block, in each canvas.
             unsettled: rows that have something left to do in the block even if it is full.
             row: which of the rows each canvas is of, on the host, ascending; None for one canvas a row.
         """
-        rows, tokens = now.rows, now.candidates.tokens
+        rows, tokens = open_rows.rows, open_rows.candidates.tokens
         if row is not None:
-            there = on_device(row, tokens.device)
-            rows, tokens, unsettled = rows.at(row), tokens[there], unsettled[there]
+            index = on_device(row, tokens.device)
+            rows, tokens, unsettled = rows.at(row), tokens[index], unsettled[index]
         ids, masked = rows.ids.clone(), rows.masked.clone()
         ids[:, self.columns] = torch.where(chosen, tokens, ids[:, self.columns])
         in_block = self.in_block(masked)
@@ -285,18 +268,18 @@ class _Loop:
         rows = after.rows.at(which)
         return self._read(rows, self.session.step, rows.ids, rows.session_row)
 
-    def _edit(self, now: OpenRows) -> tuple[Tensor, OpenRows]:
+    def _edit(self, open_rows: OpenRows) -> tuple[Tensor, OpenRows]:
         """Replace committed tokens of the block, where a candidate has confidence enough and no match is lost by it.
 
         Returns:
             Which rows may edit more when their block is full; and the rows after the edits.
         """
-        threshold, rows, tokens = self.config.edit_threshold, now.rows, now.candidates.tokens
+        threshold, rows, tokens = self.config.edit_threshold, open_rows.rows, open_rows.candidates.tokens
         if threshold is None:
-            return torch.zeros_like(rows.row, dtype=torch.bool), now
+            return torch.zeros_like(rows.row, dtype=torch.bool), open_rows
         masked, committed = self.in_block(rows.masked), rows.ids[:, self.columns]
         edits = self._with_candidate(rows.masked) & ~masked & (tokens != committed)
-        edits &= now.candidates.rewards > threshold
+        edits &= open_rows.candidates.rewards > threshold
         window = self.proposer.window(rows.ids, rows.row, self.block.low, masked.shape[1])
         edits = surviving_edits(edits, tokens, window, self.side, self.round_trip)
         ids = rows.ids.clone()
@@ -305,7 +288,7 @@ class _Loop:
         steps = rows.editing_steps + full
         unsettled = ~full | (edits.any(1) & (steps < MOST_EDITING_STEPS))
         rows = replace(rows, ids=ids, editing_steps=steps)
-        return unsettled, replace(now, rows=rows, candidates=now.candidates._replace(edited=edits))
+        return unsettled, replace(open_rows, rows=rows, candidates=open_rows.candidates._replace(edited=edits))
 
     def _complete(self, ids: Tensor, masked: Tensor, unfinished: Tensor) -> Bool[Tensor, " n"]:
         """Whether each canvas is complete and not to be edited, or has an end token with nothing masked before it."""
@@ -315,14 +298,14 @@ class _Loop:
 
     # --- the choice ---
 
-    def _choice(self, now: OpenRows, count: int, readable: Tensor | None = None) -> Choice:
+    def _choice(self, open_rows: OpenRows, count: int, readable: Tensor | None = None) -> Choice:
         """What the settings make of these candidates."""
-        row, candidates = now.rows.row, now.candidates
+        row, candidates = open_rows.rows.row, open_rows.candidates
         return choose(
             self.side,
             row,
             candidates.rewards,
-            self.in_block(now.rows.masked),
+            self.in_block(open_rows.rows.masked),
             candidates.matched,
             self.config,
             quota=torch.full_like(row, count if self.config.commit == "quota" else 1),
@@ -330,17 +313,19 @@ class _Loop:
             readable=readable,
         )
 
-    def _surviving(self, round_trip: RoundTrip, now: OpenRows, count: int) -> Choice:
+    def _surviving(self, round_trip: RoundTrip, open_rows: OpenRows, count: int) -> tuple[Choice, OpenRows]:
         """The choice in which candidates that do not survive re-tokenization go last; see `RoundTrip`.
 
         Rows that would have to commit one draw again, without the tokens that did not survive: each token then has the
         probability that its draw gives it, given that the text survives.
+
+        Returns:
+            The choice, and the rows with the candidates that it is among.
         """
-        masked, ids, refused = self.in_block(now.rows.masked), now.rows.ids, None
-        tokens = now.candidates.tokens
+        masked, ids, refused = self.in_block(open_rows.rows.masked), open_rows.rows.ids, None
         for redraw in range(_MAX_REDRAWS + 1):
-            choice = self._choice(now, count)
-            order = order_of(now.candidates.scores, masked, choice.preferred, choice.confident)
+            choice, tokens = self._choice(open_rows, count), open_rows.candidates.tokens
+            order = choice.order(open_rows.candidates.scores, masked)
             lost, short = round_trip.unreadable(
                 *(tokens, ids, self.canvas.text, self.columns.start),
                 *(order, masked.sum(1), choice.quota, choice.width),
@@ -350,29 +335,26 @@ class _Loop:
             again = lost & short[:, None]
             if refused is None:
                 refused = torch.zeros(*again.shape, self.model.vocab_size, dtype=torch.bool, device=tokens.device)
-            row, place = (on_device(one, tokens.device) for one in again.nonzero(as_tuple=True))
+            row, place = (on_device(index, tokens.device) for index in again.nonzero(as_tuple=True))
             refused[row, place, tokens[row, place]] = True
-            if not self._redraw(now, again, refused):
+            redrawn = self._redraw_without(open_rows, again, refused)
+            if redrawn is None:
                 break
+            open_rows = redrawn
         if not lost.any():
-            return choice
-        after = self._choice(now, count, ~on_device(lost, tokens.device))
-        return after._replace(quota=torch.minimum(after.quota, choice.quota))  # no more than were looked at
+            return choice, open_rows
+        after = self._choice(open_rows, count, ~on_device(lost, tokens.device))
+        # no more than were looked at
+        return after._replace(quota=torch.minimum(after.quota, choice.quota)), open_rows
 
-    def _redraw(self, now: OpenRows, again: Tensor, refused: Tensor) -> bool:
-        """Draw these places again from the same logits, without the refused tokens; False if no token is left.
-
-        The candidates are changed in place.
-        """
+    def _redraw_without(self, open_rows: OpenRows, again: Tensor, refused: Tensor) -> OpenRows | None:
+        """The rows with these places drawn again, without the refused tokens; None if no token is left."""
         which = again.any(1).nonzero()[:, 0]
-        logits, refused = now.logits_of(which), refused[on_device(which, refused.device)]
+        logits, refused = open_rows.logits_of(which), refused[on_device(which, refused.device)]
         left = (logits > -torch.inf) & ~refused
         left[..., self.proposer.forbidden] = False
         places = on_device(again[which], left.device) & left.any(2)
-        if not places.any():
-            return False
-        self._draw_again(now, which, logits, places, refused)
-        return True
+        return self._redrawn(open_rows, which, places, logits, refused) if places.any() else None
 
     def _commits(self, after: RowsAfter, candidates: Candidates) -> Commits:
         """What the host read of a step: the rows after it, and all its candidates."""

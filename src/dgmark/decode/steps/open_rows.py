@@ -56,10 +56,10 @@ class Rows:
         """Some of these rows, by their places here, on the host."""
         if is_every(which, len(self)):
             return self
-        there = on_device(which, self.ids.device)
-        return Rows(*(getattr(self, one.name)[which if one.name in _ON_HOST else there] for one in fields(self)))
+        index = on_device(which, self.ids.device)
+        return Rows(*(getattr(self, field.name)[which if field.name in _ON_HOST else index] for field in fields(self)))
 
-    def but(self, numbers: Sequence[int]) -> Int[Tensor, " others"]:
+    def without(self, numbers: Sequence[int]) -> Int[Tensor, " others"]:
         """The places here of all rows but those with these numbers."""
         return (~torch.isin(self.number, torch.tensor(numbers, dtype=torch.long))).nonzero()[:, 0]
 
@@ -75,7 +75,7 @@ class Rows:
     @classmethod
     def joined(cls, several: "Sequence[Rows]") -> "Rows":
         """The rows of several."""
-        rows = cls(*(torch.cat([getattr(each, one.name) for each in several]) for one in fields(cls)))
+        rows = cls(*(torch.cat([getattr(rows, field.name) for rows in several]) for field in fields(cls)))
         return rows.at(rows.number.argsort())
 
 

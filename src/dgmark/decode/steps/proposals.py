@@ -122,11 +122,27 @@ class KeyedWeights:
 def keyed_draw(
     side: DecodeSide,
     config: DecodeConfig,
-    signs: Callable[[Int[Tensor, "n candidates"]], Int8[Tensor, "n candidates bits"]],
-    at: Int[Tensor, " n"] | None = None,
-) -> KeyedDraw:
-    """The keyed draw of a watermark under these settings; see `KeyedDraw`."""
-    return KeyedDraw(signs, at, side.alpha(config), config.bias)
+    places: Places,
+    masked: Bool[Tensor, " places"],
+    *,
+    fixed_shapes: bool = False,
+) -> KeyedDraw | None:
+    """The keyed draw of a watermark under these settings; None if draws are plain.
+
+    Args:
+        side: says the bits.
+        config: `temperature`, `alpha` and `bias` are read.
+        places: the places of the draw.
+        masked: at which of them nothing is committed; at the others draws are plain.
+        fixed_shapes: ask for the bits of all places, even where the host knows which have any.
+    """
+    if not side.steers(config):
+        return None
+    strength = side.alpha(config), config.bias
+    if fixed_shapes or waits(masked):
+        return KeyedDraw(lambda tokens: side.signs(tokens, places) * masked[:, None, None], None, *strength)
+    at = (side.reached(places) & masked).nonzero()[:, 0]
+    return KeyedDraw(lambda tokens: side.signs(tokens, places.at(at)), at, *strength) if len(at) else None
 
 
 # --- plain draws ---
@@ -186,6 +202,18 @@ def draw(weights: Float[Tensor, "k vocab"], uniforms: Float[Tensor, " k"]) -> In
 # --- proposals ---
 
 
+class Noise(NamedTuple):
+    """Gumbel noise that draws candidates: the argmax of log-probability + noise.
+
+    Attributes:
+        values: the noise.
+        at: the places at which it draws; None for all.
+    """
+
+    values: Float[Tensor, "k vocab"]
+    at: Bool[Tensor, " k"] | None = None
+
+
 @dataclass(frozen=True)
 class Proposals:
     """Candidate tokens and their rewards, one for each masked position, or for each place of each block.
@@ -210,13 +238,11 @@ class Proposals:
 def propose(
     logits: Float[Tensor, "k vocab"],
     uniforms: Float[Tensor, "k 2"],
-    forbidden: Int[Tensor, " f"],
+    forbidden: Int[Tensor, " f"] | Bool[Tensor, "k vocab"],
     config: DecodeConfig,
     *,
     tempered: bool = False,
-    noise: Float[Tensor, "k vocab"] | None = None,
-    noisy: Bool[Tensor, " k"] | None = None,
-    refused: Bool[Tensor, "k vocab"] | None = None,
+    noise: Noise | None = None,
     keyed: KeyedDraw | None = None,
 ) -> Proposals:
     """Propose a candidate and its reward for each of k masked positions.
@@ -228,34 +254,33 @@ def propose(
     Args:
         logits: the model's logits at these positions; not written to.
         uniforms: numbers in [0, 1): the first draws the candidate, the second is the reward of strategy "random".
-        forbidden: ids that no position may take (the mask id, rows of padding).
+        forbidden: ids that no position may take (the mask id, rows of padding), or whether each position may not take
+            each id; the reward is still that of the model's own distribution.
         config: strategy, temperature and filters.
         tempered: take the reward from the sampled distribution; at temperature 0 that is the model's own.
-        noise: Gumbel noise that draws the candidate (argmax of log-probability + noise) instead of the first uniform.
-        noisy: the places at which it does; None for all.
-        refused: ids that one position may not take; the reward is still that of the model's own distribution.
+        noise: draws the candidates instead of the first uniform.
         keyed: moves mass by keyed bits before a candidate is drawn, or taken.
     """
-    # logits, permitted and weights are (places, vocab), all else is (places,)
+    # logits, permitted, weights and rewarded are (places, vocab), all else is (places,)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    permitted = logits.index_fill(-1, forbidden, -torch.inf)
-    if refused is not None:
-        permitted = permitted.masked_fill(refused, -torch.inf)
+    if forbidden.dtype == torch.bool:
+        permitted = logits.masked_fill(forbidden, -torch.inf)
+    else:
+        permitted = logits.index_fill(-1, forbidden, -torch.inf)
     if config.greedy and keyed is None:
         tokens = permitted.argmax(-1)
         rewards = _rewards(logits, permitted, tokens, uniforms[:, 1], config)
         return Proposals(tokens, rewards, rewards)
     # 1. the distribution that candidates come from, and that Dream's and LLaDA 2's rewards are of
     weights = sampled_weights(permitted, config)
-    if tempered and not config.greedy:
-        logits = permitted = weights.log()
+    rewarded = weights.log() if tempered and not config.greedy else logits
     # 2. the candidates, once keyed bits have moved mass between tokens
     mass = weights.sum(-1)
     moved = None if keyed is None else keyed.apply(weights)
-    tokens = weights.argmax(-1) if config.greedy else _drawn(weights, uniforms[:, 0], noise, noisy)
+    tokens = weights.argmax(-1) if config.greedy else _drawn(weights, uniforms[:, 0], noise)
     weight = weights.gather(-1, tokens[:, None])[:, 0]
     # 3. what they are worth, and whether each had a choice: by its probability before any keyed bit
-    rewards = _rewards(logits, permitted, tokens, uniforms[:, 1], config)
+    rewards = _rewards(rewarded, permitted, tokens, uniforms[:, 1], config)
     if moved is None:
         return Proposals(tokens, rewards, rewards, had_choice=weight < (1 - MIN_SHARE) * mass)
     gains, net_bits = moved.of(tokens)
@@ -271,14 +296,14 @@ def sampled_weights(permitted: Float[Tensor, "k vocab"], config: DecodeConfig) -
     return weights if config.greedy else filter_weights(weights, config.top_k, config.top_p)
 
 
-def _drawn(weights: Tensor, uniforms: Tensor, noise: Tensor | None, noisy: Tensor | None) -> Tensor:
+def _drawn(weights: Tensor, uniforms: Tensor, noise: Noise | None) -> Tensor:
     """Draw by noise where there is some, and by uniforms elsewhere."""
     if noise is None:
         return draw(weights, uniforms)
-    by_noise = (weights.log() + noise).argmax(-1)
-    if noisy is None or (not waits(noisy) and noisy.all()):
+    by_noise = (weights.log() + noise.values).argmax(-1)
+    if noise.at is None or (not waits(noise.at) and noise.at.all()):
         return by_noise
-    return torch.where(noisy, by_noise, draw(weights, uniforms))
+    return torch.where(noise.at, by_noise, draw(weights, uniforms))
 
 
 def _scores(rewards: Tensor, gains: Tensor, config: DecodeConfig) -> Tensor:
@@ -291,6 +316,7 @@ def _scores(rewards: Tensor, gains: Tensor, config: DecodeConfig) -> Tensor:
 
 
 def _rewards(logits: Tensor, permitted: Tensor, tokens: Tensor, uniforms: Tensor, config: DecodeConfig) -> Tensor:
+    """The rewards r_j of tokens, by these logits; `permitted` are the model's own, of which margins are."""
     match config.strategy:
         case "random":
             return uniforms.to(logits.dtype)
@@ -334,31 +360,10 @@ class Candidates(NamedTuple):
         """The candidates of some canvases."""
         return Candidates(*(mine[rows] for mine in self))
 
-    def where(self, places: Bool[Tensor, "canvases window"], new: "Candidates") -> "Candidates":
-        """These candidates, with the new ones at some places."""
-        return Candidates(*(torch.where(places, other, mine) for mine, other in zip(self, new, strict=True)))
-
-    def put(self, rows: Tensor, new: "Candidates") -> None:
-        """Replace the candidates of some canvases."""
-        for mine, other in zip(self, new, strict=True):
-            mine[rows] = other
-
-
-class _KeptNoise:
-    """Gumbel noise for the places of the active block, which is drawn when the block begins."""
-
-    def __init__(self, draws: Draws, vocab: int) -> None:
-        self._draws, self._vocab = draws, vocab
-        self._low: int | None = None
-        self._rows = self._noise = torch.empty(0)  # the rows that began the block, and (window, vocab) for each
-
-    def __call__(self, places: Places, low: int) -> Float[Tensor, "k vocab"]:
-        """The noise of some places of a window; each row is among those of the first call for its block."""
-        rows, width = places.window.rows, places.window.positions.shape[1]
-        if low != self._low:
-            self._low, self._rows = low, rows
-            self._noise = torch.stack([self._draws.gumbel(row, low, width, self._vocab) for row in rows.unbind()])
-        return self._noise[torch.searchsorted(self._rows, places.rows), places.column]
+    def replaced(self, rows: Tensor, places: Bool[Tensor, "some window"], new: "Candidates") -> "Candidates":
+        """These candidates, with new ones at some places of some canvases."""
+        pairs = zip(self, new, strict=True)
+        return Candidates(*(old.index_copy(0, rows, torch.where(places, other, old[rows])) for old, other in pairs))
 
 
 class Proposer:
@@ -382,11 +387,10 @@ class Proposer:
     ) -> None:
         device = canvas.ids.device
         self._config, self._side = config, side
-        self._changes_logits = type(side).logits is not DecodeSide.logits
         self._tempered = traits_of(model).confidence_source == "sampling"
         self._draws = Draws(seeds, canvas.positions)
-        kept = config.noise == "fixed" and not config.greedy
-        self._kept = _KeptNoise(self._draws, model.vocab_size) if kept else None
+        # of fixed noise: the first place of the block, the rows that began it, and (window, vocab) for each
+        self._fixed: tuple[int, Tensor, Tensor] | None = None
         self._canvas, self._mask_id = canvas, model.mask_id
         # the mask, rows of padding, which stand for no token, and ends where the text goes on
         forbidden = {model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size), *canvas.forbidden}
@@ -421,62 +425,56 @@ class Proposer:
         window = self.window(ids, rows, low, masked.shape[1])
         step = Step(window, logits, masked, self.forbidden, self._config.temperature, count)
         places = step.places
-        noise, noisy = self._side.noise(step), None
-        if noise is not None:
-            noisy = self._side.marked(places.rows)
-        elif self._kept is not None:
-            noise = self._kept(places, low)
-        drawn_from = self._side.logits(step)
+        changed, forbidden = self._side.logits(step), self.forbidden
+        if refused is not None:
+            forbidden = refused[places.index].index_fill(-1, forbidden, True)
+        # edits are drawn plainly
+        uncommitted = ids[places.canvas, window.start + places.column] == self._mask_id
         proposals = propose(
-            drawn_from,
+            logits[places.index] if changed is None else changed,
             self._draws.uniforms(rows, low, masked.shape[1])[places.index],
-            self.forbidden,
+            forbidden,
             self._config,
             tempered=self._tempered,
-            noise=noise,
-            noisy=noisy,
-            refused=None if refused is None else refused[places.index],
-            keyed=self._keyed(step),
+            noise=self._noise(step, low),
+            keyed=keyed_draw(self._side, self._config, places, uncommitted),
         )
-        tokens, rewards, scores = map(places.spread, (proposals.tokens, proposals.rewards, proposals.scores))
+        tokens, rewards, scores = map(places.scatter, (proposals.tokens, proposals.rewards, proposals.scores))
         if self._config.strategy == "left_to_right":
             order = torch.arange(masked.shape[1], device=masked.device, dtype=rewards.dtype)
             rewards = scores = -order.expand_as(masked) * masked
-        net_bits = None if proposals.net_bits is None else places.spread(proposals.net_bits)
-        choice = places.spread(self._choice(step, drawn_from, proposals))
+        net_bits = None if proposals.net_bits is None else places.scatter(proposals.net_bits)
+        choice = places.scatter(self._choice(step, changed, proposals))
         matched = self._side.matched(tokens, window, net_bits)
         return Candidates(tokens, rewards, scores, matched, choice, torch.zeros_like(masked))
 
-    def _choice(self, step: Step, drawn_from: Tensor, proposals: Proposals) -> Bool[Tensor, " k"]:
+    def _noise(self, step: Step, low: int) -> Noise | None:
+        """The noise that draws candidates: the watermark's in rows with a key, or that of the settings."""
+        noise, places = self._side.noise(step), step.places
+        if noise is not None:
+            return Noise(noise, self._side.marked(places.rows))
+        if self._config.noise != "fixed" or self._config.greedy:
+            return None
+        if self._fixed is None or self._fixed[0] != low:  # the first forward of the block, of all rows that begin it
+            rows, window = step.window.rows, (low, step.masked.shape[1], step.logits.shape[-1])
+            self._fixed = low, rows, torch.stack([self._draws.gumbel(row, *window) for row in rows.unbind()])
+        _, rows, kept = self._fixed
+        return Noise(kept[torch.searchsorted(rows, places.rows), places.column])
+
+    def _choice(self, step: Step, changed: Tensor | None, proposals: Proposals) -> Bool[Tensor, " k"]:
         """Whether each candidate had a choice: by its draw, or, where the watermark changed the logits, before that."""
         drawn = proposals.had_choice
         if drawn is None:
             drawn = torch.zeros_like(proposals.tokens, dtype=torch.bool)
-        if not self._changes_logits:
+        if changed is None:
             return drawn
         plain = step.copied_logits()
-        changed = (plain != drawn_from).any(-1)
+        is_changed = (plain != changed).any(-1)
         shares = torch.softmax(plain.index_fill_(-1, self.forbidden, -torch.inf) / (step.temperature or 1.0), -1)
         others = shares.gather(-1, proposals.tokens[:, None])[:, 0] < 1 - MIN_SHARE
-        return torch.where(changed, others, drawn)
+        return torch.where(is_changed, others, drawn)
 
     def window(self, ids: Tensor, rows: Tensor, low: int, width: int) -> Window:
         """The places from `low` on, of canvases that come from these rows of the decode."""
         positions = self._canvas.positions[low : low + width].expand(len(ids), -1)
         return Window(ids, self._canvas.start + low, positions, self._canvas.text, self._mask_id, rows)
-
-    def _keyed(self, step: Step) -> KeyedDraw | None:
-        """The keyed draw of a step; None if draws are plain, as at committed tokens, which may be edited."""
-        side = self._side
-        if not side.steers(self._config):
-            return None
-        places, window = step.places, step.window
-        open_places = window.ids[places.canvas, window.start + places.column] == window.mask_id
-        if waits(open_places):
-            return keyed_draw(
-                side, self._config, lambda tokens: side.signs(tokens, places) * open_places[:, None, None]
-            )
-        at = (side.reached(places) & open_places).nonzero()[:, 0]
-        if not len(at):
-            return None
-        return keyed_draw(side, self._config, lambda tokens: side.signs(tokens, places.at(at)), at)

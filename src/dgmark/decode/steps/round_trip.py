@@ -35,8 +35,8 @@ class Surroundings:
     Attributes:
         ids: token ids, with the mask where nothing is committed.
         at: where the block begins in `ids`.
-        cut_before: whether more of the text stands before it.
-        cut_after: whether more of the text stands after it.
+        cut_before: whether the text goes on before it.
+        cut_after: whether the text goes on after it.
     """
 
     ids: list[int]
@@ -113,7 +113,7 @@ class RoundTrip:
         choices = quota - 1 + (1 if width is None else width)
         given = on_host(canvas[:, first:stop], tokens, order, members, quota, choices)
         found = torch.zeros(tokens.shape, dtype=torch.bool)
-        rows = zip(*(one.tolist() for one in given), strict=True)
+        rows = zip(*(values.tolist() for values in given), strict=True)
         for row, (ids, drawn, places, count, wanted, enough) in enumerate(rows):
             around = Surroundings(ids, start - first, first > text[0], stop < text[1])
             failed, good = self._row(around, drawn, places[:count], wanted, enough)

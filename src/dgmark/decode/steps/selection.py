@@ -103,7 +103,7 @@ class Choice(NamedTuple):
         quota: how many each row commits, at least 1.
         width: among how many sets of positions a lookahead chooses in each row.
         confident: those that a threshold commits; None if none does.
-        readable: candidates that survive re-tokenization; None if nobody asked.
+        readable: candidates that survive re-tokenization; None without a check.
     """
 
     preferred: Bool[Tensor, "batch block"]
@@ -115,6 +115,10 @@ class Choice(NamedTuple):
     def places(self, scores: Float[Tensor, "batch block"], masked: Bool[Tensor, "batch block"]) -> Tensor:
         """The positions that are committed, see `select_positions`."""
         return select_positions(scores, masked, self.preferred, self.quota, self.confident, self.readable)
+
+    def order(self, scores: Float[Tensor, "batch block"], masked: Bool[Tensor, "batch block"]) -> Tensor:
+        """The places in the order in which they are committed, see `order_of`."""
+        return order_of(scores, masked, self.preferred, self.confident, self.readable)
 
 
 def alternatives(
@@ -129,6 +133,14 @@ def alternatives(
     next positions in the same order; if that last position matches, its replacement must match, and if it is readable,
     so must be its replacement. With quota 1 the sets are the top-k of the candidate set C.
 
+    An example, a row with quota 2 and width 3, in which a dot is a position that is committed:
+
+        position        0    1    2    3    4    5
+        score           .5   .    .9   .6   .8   .3
+        matches         yes  .    yes  yes  no   yes
+        order           2    3    0    5    4         (of those that match 2 is the best; 4 does not match)
+        sets            2 3, 2 0, 2 5                 (the last position, 3, is replaced by 0 and by 5, never by 4)
+
     Args:
         scores: the rewards r_j, times what keyed bits changed.
         masked: positions not yet committed.
@@ -138,15 +150,13 @@ def alternatives(
     Returns:
         The sets, best first, and whether each exists: a row may have fewer than k.
     """
-    preferred, quota, width, confident, readable = choice
-    order = order_of(scores, masked, preferred, confident, readable)
-    members = masked.sum(-1)
-    last = torch.minimum(quota, members) - 1
-    good = masked if readable is None else masked & readable
-    matches, others = (good & preferred).sum(-1), good.sum(-1)
+    order, members = choice.order(scores, masked), masked.sum(-1)
+    last = torch.minimum(choice.quota, members) - 1
+    good = masked if choice.readable is None else masked & choice.readable
+    matches, others = (good & choice.preferred).sum(-1), good.sum(-1)
     # the last position is replaced by its own kind only
     end = torch.where(last < matches, matches, torch.where(last < others, others, members))
-    count = torch.minimum(end - last, width)
+    count = torch.minimum(end - last, choice.width)
     numbers = torch.arange(most, device=scores.device)
     place, exists = last[:, None] + numbers, numbers < count[:, None]
     rank = torch.arange(scores.shape[-1], device=scores.device)
@@ -262,14 +272,7 @@ def confident_places(
     Commit "threshold" takes those with a confidence above `threshold`. Where not even the best passes, a row has none,
     and the caller commits the best alone. The confidence is the model's own: it says what may be committed together.
 
-    Args:
-        rewards: the rewards r_j.
-        masked: positions that may be committed.
-        preferred: whether the candidate v_j is preferred.
-        config: `commit` and `threshold` are read.
-
-    Returns:
-        These places; None under commit "quota".
+    The arguments are those of `choose`. None under commit "quota".
     """
     if config.commit == "quota":
         return None
@@ -323,14 +326,9 @@ def surviving_edits(
     side: DecodeSide,
     round_trip: RoundTrip | None,
 ) -> Bool[Tensor, "canvases window"]:
-    """Of the proposed edits, those that are made: none loses a match, and all survive re-tokenization.
+    """Of the edits of `lossless_edits`, those that are made: none loses a match, and all survive re-tokenization.
 
-    Args:
-        edits: places whose committed token would be replaced.
-        tokens: the tokens that would replace them.
-        window: the canvases before the edits.
-        side: says the bits.
-        round_trip: tells which tokens survive re-tokenization; None if nobody asks.
+    `round_trip` tells which tokens survive; None for no check.
     """
     while len(columns := on_host(edits.any(0))[0].nonzero()[:, 0]):
         made = lossless_edits(edits, tokens, window, side, columns.tolist())

@@ -2,17 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Unpack, overload
 
 from dgmark.arguments.checks import Errors, flag, returns_errors
-from dgmark.decode.steps.canvas import BatchEvents, BlockFinished, Committed, Completed, Progress, Response, collect
+from dgmark.decode.steps.canvas import BatchEvents, BlockFinished, Committed, Completed, Response
 from dgmark.decode.texts.prepared import Prepared
 from dgmark.decode.texts.requests import AskedRows, Prompt, Prompts, RowArguments, prompts_or_errors
 from dgmark.decode.texts.written import MarkTally, Written, written_fields
-from dgmark.errors import DgmarkError, ModelFault, SettingsError, without_errors
+from dgmark.errors import DgmarkError, SettingsError, without_errors
 from dgmark.models.denoiser import Denoiser
 
 GENERATION_SCHEMA = 1
+# the arguments of `generate` that `infill` has not
+_OF_BATCHES = ("batch_size", "chat", "pad")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,9 +119,9 @@ def generate(
         KeyFileError: the key is bound to another tokenizer or vocabulary.
     """
     strict, progress = not returns_errors(errors), arguments.get("progress")
-    prepared = _prepared(model, prompts_or_errors(prompts), strict, **arguments)
-    made = [one for rows in prepared.chunks() for one in generations_or_errors(prepared, rows, progress, strict=strict)]
-    MarkTally.of(one for one in made if isinstance(one, Generation)).warn()
+    prepared = _prepared(model, prompts_or_errors(prompts), strict, arguments)
+    made = prepared.results(partial(generation_of, prepared), progress=progress, strict=strict)
+    MarkTally.of(text for text in made if isinstance(text, Generation)).warn()
     return made
 
 
@@ -127,43 +130,22 @@ def stream_generate(model: Denoiser, prompts: Prompts, **arguments: Unpack[Gener
 
     With a key that has sub-keys, as new keys have, they do so if `subkey` or `ids` is given too.
 
-    Invalid arguments raise when `stream_generate` is called, not at the first event.
+    Invalid arguments raise what `generate` raises when `stream_generate` is called, not at the first event.
 
     Yields:
         A `Committed` for each step and row that the step changed; `BlockFinished` after the last step of a block;
         `RowFinished` as soon as a row is complete. Rows are numbered like the prompts.
-
-    Raises:
-        SettingsError: see `generate`.
-        KeyFileError: see `generate`.
     """
     if "progress" in arguments:
         raise SettingsError("stream_generate yields an event for each step: leave progress out")
-    return _warning_events(events_of(_prepared(model, without_errors(prompts_or_errors(prompts)), True, **arguments)))
+    return _warning_events(events_of(_prepared(model, without_errors(prompts_or_errors(prompts)), True, arguments)))
 
 
-def _prepared(
-    model: Denoiser,
-    prompts: Sequence[Any],
-    strict: bool,
-    *,
-    batch_size: int = 8,
-    chat: bool = False,
-    pad: bool | None = None,
-    **arguments: Any,
-) -> Prepared:
+def _prepared(model: Denoiser, prompts: Sequence[Any], strict: bool, arguments: GenerateArguments) -> Prepared:
     """Check the arguments of `generate`, and prepare its rows."""
-    asked = AskedRows.of(model, **arguments)
-    return Prepared.of(
-        model,
-        asked.requests(prompts),
-        asked.settings,
-        chat=chat,
-        pad=pad,
-        batch_size=batch_size,
-        strict=strict,
-        checker=asked.checker,
-    )
+    own: dict[str, Any] = {name: value for name, value in arguments.items() if name in _OF_BATCHES}
+    asked = AskedRows(model, **{name: value for name, value in arguments.items() if name not in own})
+    return Prepared.of(model, asked.requests(prompts), asked.settings, strict=strict, checker=asked.checker, **own)
 
 
 def _warning_events(events: Iterator[Event]) -> Iterator[Event]:
@@ -189,50 +171,9 @@ def events_of(prepared: Prepared) -> Iterator[Event]:
                         yield event
 
 
-def responses_of(
-    prepared: Prepared, rows: Sequence[int], progress: Progress | None = None, *, strict: bool = True
-) -> list[Response | DgmarkError]:
-    """Decode these of the prepared requests, in this order; in place of one that was refused, its error.
-
-    Args:
-        prepared: the requests.
-        rows: the numbers of those to decode.
-        progress: called after each step with the number of tokens it committed.
-        strict: raise the fault of a model; else the requests at which it fails have their fault, and the others are
-            decoded again without them.
-
-    Raises:
-        ModelFault: the model fails at a request, and `strict`, or at no single one.
-    """
-    failed: dict[int, Response | DgmarkError] = dict(prepared.refused)
-    while True:
-        try:
-            made = dict(failed)
-            for batch in prepared.batches([row for row in rows if row not in failed]):
-                texts = collect(prepared.model, batch.canvas, prepared.steps(batch), progress)
-                made |= zip(batch.rows, texts, strict=True)
-            return [made[row] for row in rows]
-        except ModelFault as fault:
-            if strict or not set(fault.rows) - failed.keys():
-                raise
-            failed |= dict.fromkeys(fault.rows, fault)
-
-
 def generations(prepared: Prepared, rows: Sequence[int]) -> list[Generation]:
-    """Decode these of the prepared requests, in this order.
-
-    Raises:
-        DgmarkError: one of them was refused, or the model fails at it.
-    """
-    return without_errors(generations_or_errors(prepared, rows, strict=True))
-
-
-def generations_or_errors(
-    prepared: Prepared, rows: Sequence[int], progress: Progress | None = None, *, strict: bool = False
-) -> list[Generation | DgmarkError]:
-    """Decode these of the prepared requests, as `responses_of` does."""
-    responses = zip(rows, responses_of(prepared, rows, progress, strict=strict), strict=True)
-    return [one if isinstance(one, DgmarkError) else generation_of(prepared, row, one) for row, one in responses]
+    """Decode these of the prepared requests together, in this order; the error of one of them is raised."""
+    return without_errors(prepared.results(partial(generation_of, prepared), rows))
 
 
 def generation_of(prepared: Prepared, row: int, response: Response) -> Generation:

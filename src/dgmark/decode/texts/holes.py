@@ -51,7 +51,7 @@ class HoledText:
     def filled(self, tokenizer: Tokenizer, region: list[int]) -> Filled:
         """The text with these ids from its first hole to the end of its last.
 
-        The given strings stand in it as they were given: what tokenizers make of them lacks special tokens, is composed
+        The given strings are in it as they were given: what tokenizers make of them lacks special tokens, is composed
         or in small letters. A space that a tokenizer puts before a string is written at the end of the hole before it,
         so that the text reads as the model saw it.
         """
@@ -80,7 +80,7 @@ def holed_text(model: Denoiser, parts: Parts) -> HoledText:
     """Encode a text with holes.
 
     Raises:
-        InputError: it has no hole, or nothing around its holes, or a part is none.
+        InputError: it has no hole, or nothing around its holes, or a part is neither a string nor a length.
         PromptTooLong: it does not fit the context.
     """
     ids: list[int] = []
@@ -102,11 +102,7 @@ def holed_text(model: Denoiser, parts: Parts) -> HoledText:
 
 
 def sequence_of(value: Any) -> Sequence[Any]:
-    """The texts to fill, or the parts of one of them.
-
-    Raises:
-        InputError: this is not a list.
-    """
+    """The texts to fill, or the parts of one of them; what is not a list is an InputError."""
     # a range counts ids, and may be too long to look at
     if isinstance(value, str | bytes | bytearray | range) or not isinstance(value, Sequence):
         raise InputError(
@@ -117,33 +113,19 @@ def sequence_of(value: Any) -> Sequence[Any]:
 
 
 def _piece(part: object) -> str | int:
-    """A part of a text to fill: a string, or the tokens of a hole.
-
-    Raises:
-        InputError: it is neither.
-    """
+    """A part of a text to fill: a string, or the tokens of a hole; anything else is an InputError."""
     text = as_text(part)
-    if text is not None:
-        _check_characters(text)
-        return text
-    if is_id(part) and int(part) > 0:  # type: ignore[call-overload]
-        return int(part)  # type: ignore[call-overload,no-any-return]
-    raise InputError(f"a part of a text to fill is a string or a positive number of tokens, not {shown(part)}")
-
-
-def _check_characters(text: str) -> None:
-    """Refuse a string that cannot stand in a file as it is.
-
-    Raises:
-        InputError: it has half a character.
-    """
-    formed = well_formed(text)
-    if formed != text:
+    if text is not None and (formed := well_formed(text)) != text:
         place = next(place for place, (old, new) in enumerate(zip(text, formed, strict=True)) if old != new)
         raise InputError(
             f"a string of a text to fill has half a character, the surrogate {text[place]!a}, at character {place}, "
             "and a text in UTF-8 cannot hold it: take it out"
         )
+    if text is not None:
+        return text
+    if is_id(part) and int(part) > 0:  # type: ignore[call-overload]
+        return int(part)  # type: ignore[call-overload,no-any-return]
+    raise InputError(f"a part of a text to fill is a string or a positive number of tokens, not {shown(part)}")
 
 
 def _check_room(model: Denoiser, tokens: int) -> None:

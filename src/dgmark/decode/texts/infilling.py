@@ -1,6 +1,6 @@
 """Infilling: fill the holes of a text with marked tokens. The text around the holes stays as it is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
@@ -8,17 +8,15 @@ from typing import Any, Literal, Unpack, overload
 
 from dgmark.arguments.checks import Errors, returns_errors
 from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.steps.canvas import Progress, Response, Trace
-from dgmark.decode.texts.generation import responses_of
+from dgmark.decode.steps.canvas import Response, Trace, run_to_end
 from dgmark.decode.texts.holes import HoledText, Parts, added_text, holed_text, sequence_of
 from dgmark.decode.texts.own_check import TextChecker
 from dgmark.decode.texts.prepared import Prepared
 from dgmark.decode.texts.remasking import Remasker, Remasking
 from dgmark.decode.texts.requests import AskedRows, Request, RowArguments, prompts_or_errors
 from dgmark.decode.texts.written import MarkTally, Written, written_fields
-from dgmark.errors import DgmarkError, InputError, SettingsError, each, without_errors
+from dgmark.errors import DgmarkError, InputError, SettingsError, each
 from dgmark.models.denoiser import Denoiser, check_model
-from dgmark.watermark.key import WatermarkKey, check_key
 
 INFILLING_SCHEMA = 1
 _SET_BY_HOLES = ("length", "steps")
@@ -118,14 +116,14 @@ def infill(
     for name in _SET_BY_HOLES:
         if arguments.get(name) is not None:
             raise SettingsError(f"infilling takes no {name}, because the holes set the number of tokens: leave it out")
-    asked = AskedRows.of(model, **arguments)
+    asked = AskedRows(model, **arguments)
     if share is None:
         if keep is not None or target is not None:
             raise SettingsError("keep and target say how holes are chosen: give the share of tokens to mask, too")
         made = _fill_given_holes(model, texts, asked, strict)
     else:
         made = _fill_chosen_words(model, texts, (share, keep, target), asked, strict)
-    MarkTally.of(one for one in made if isinstance(one, Infilling)).warn()
+    MarkTally.of(text for text in made if isinstance(text, Infilling)).warn()
     return made
 
 
@@ -136,15 +134,11 @@ def _fill_given_holes(model: Denoiser, texts: Any, asked: AskedRows, strict: boo
     encode = partial(HoledText.canvas, mask_id=model.mask_id)
     prepared = Prepared.of(model, requests, config, encode=encode, strict=strict)
 
-    def infilling(made: tuple[Request, Response]) -> Infilling:
-        request, response = made
-        return _infilling(model, request, request.prompt, response.token_ids, response.trace, config, asked.checker)
+    def infilling(row: int, response: Response) -> Infilling:
+        text, filled = requests[row].prompt, response.token_ids
+        return _infilling(model, requests[row], text, filled, response.trace, config, asked.checker)
 
-    chunks = prepared.chunks()
-    responses = [one for rows in chunks for one in responses_of(prepared, rows, asked.progress, strict=strict)]
-    of_rows = zip(requests, responses, strict=True)
-    found = each(infilling, [one if isinstance(one, DgmarkError) else (request, one) for request, one in of_rows])
-    return without_errors(found) if strict else found
+    return prepared.results(infilling, progress=asked.progress, strict=strict)
 
 
 def _fill_chosen_words(
@@ -152,20 +146,15 @@ def _fill_chosen_words(
 ) -> list[Infilling | DgmarkError]:
     """Mask and fill some words of each text, one text after the other, as each takes turns of its own."""
     config = config_of_remasking(model, settings_beside_holes(asked.settings))
-    requests = asked.requests(_whole(texts))
-    keys: list[Any] = [*asked.key] if isinstance(asked.key, list | tuple) else [asked.key] * len(requests)
-    for one in keys:
-        check_key(one, or_none=True)
-    remaskers = {one: Remasker(model, one, config, *choice) for one in {*keys}}
+    requests = asked.requests(_without_holes(texts))
+    remaskers = {key: Remasker(model, key, config, *choice) for key in {request.whole_key for request in requests}}
 
-    def fill(of: tuple[Request, WatermarkKey | None]) -> Infilling:
-        request, own = of
+    def fill(request: Request) -> Infilling:
         if isinstance(request.prompt, DgmarkError):
             raise request.prompt
-        return _remasked(model, remaskers[own], request, asked.progress, asked.checker)
+        return run_to_end(remask_steps(remaskers[request.whole_key], request, asked.checker), asked.progress)
 
-    rows = zip(requests, keys, strict=True)
-    return [fill(row) for row in rows] if strict else each(fill, rows)
+    return [fill(request) for request in requests] if strict else each(fill, requests)
 
 
 def settings_beside_holes(settings: Settings) -> Settings:
@@ -173,12 +162,8 @@ def settings_beside_holes(settings: Settings) -> Settings:
     return {name: value for name, value in settings.items() if name not in _SET_BY_HOLES}
 
 
-def _whole(texts: Any) -> list[str | DgmarkError]:
-    """Texts without holes; in the place of what is none, the error that says why.
-
-    Raises:
-        InputError: they are not texts.
-    """
+def _without_holes(texts: Any) -> list[str | DgmarkError]:
+    """Several texts without holes; in the place of anything else, the error that says why."""
     problem = "with a share, a text to fill is a string without holes: "
     try:
         prompts = prompts_or_errors(texts)
@@ -194,11 +179,19 @@ def _whole(texts: Any) -> list[str | DgmarkError]:
     return found
 
 
-def _remasked(
-    model: Denoiser, remasker: Remasker, request: Request, progress: Progress | None, checker: TextChecker | None
-) -> Infilling:
-    """Mask and fill a share of a text; see `infill`."""
-    ids, places, trace, remasking = remasker.fill(request.prompt, request, progress)
+def remask_steps(
+    remasker: Remasker, request: Request, checker: TextChecker | None = None
+) -> Generator[int, None, Infilling]:
+    """Mask and fill a share of the text of a request, of whose whole key the remasker is; see `infill`.
+
+    Yields:
+        After each step, the number of tokens that it committed, which is 0 while words are chosen.
+
+    Returns:
+        The infilling, checked if there is a checker.
+    """
+    model = remasker.model
+    ids, places, trace, remasking = yield from remasker.steps(request.prompt, request)
     holes, old = _runs(places), model.tokenizer.encode(remasking.original)
     edges = [0, *(edge for hole in holes for edge in hole), len(ids)]
     parts: list[str | int] = [
@@ -217,11 +210,7 @@ def _runs(places: list[int]) -> list[tuple[int, int]]:
 
 
 def config_of_remasking(model: Denoiser, settings: Mapping[str, Any]) -> DecodeConfig:
-    """The settings of a decode of scattered words: those of a block are committed at once, as they are far apart.
-
-    Raises:
-        SettingsError: a setting is invalid.
-    """
+    """The settings of a decode of scattered words: those of a block are committed at once, as they are far apart."""
     by_quota = "commit" in settings or settings.get("strategy", "confidence") != "confidence"
     own = {} if by_quota else {"commit": "threshold", "threshold": 1e-6}
     return DecodeConfig.of(model, **{**own, **settings})

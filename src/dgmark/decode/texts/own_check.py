@@ -4,7 +4,7 @@ Settings, the model or a short text can leave a key nothing to choose; what is w
 row names. Knows texts and a key, and of a model its tokenizer.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector
@@ -47,8 +47,7 @@ class TextChecker:
             only = [(start, end) for start, end in only if start < end]
             if not only:  # holes in which nothing can be read
                 return Check("uncertain", 1.0, DEFAULT_FPR)
-        whole = replace(key, number=None)
-        if whole not in self._detectors:
-            self._detectors[whole] = Detector(whole, tokenizer=self._tokenizer)
-        found = self._detectors[whole].detect(text, only=only)
+        if key.whole not in self._detectors:
+            self._detectors[key.whole] = Detector(key.whole, tokenizer=self._tokenizer)
+        found = self._detectors[key.whole].detect(text, only=only)
         return Check(found.verdict, found.p_value, found.fpr)

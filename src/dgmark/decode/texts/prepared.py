@@ -6,7 +6,7 @@
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -15,7 +15,7 @@ from dgmark.arguments.contents import content_of
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.marks.keyed_side import decode_side, side_of_rows
 from dgmark.decode.marks.rules import DecodeSide
-from dgmark.decode.steps.canvas import Canvas, Commits
+from dgmark.decode.steps.canvas import Canvas, Commits, Progress, Response, collect_steps, run_to_end
 from dgmark.decode.steps.loop import decode_steps
 from dgmark.decode.steps.round_trip import RoundTrip
 from dgmark.decode.texts.own_check import TextChecker
@@ -24,6 +24,8 @@ from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, Se
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser, check_model, traits_of
 from dgmark.watermark.key import WatermarkKey, check_key
+
+R = TypeVar("R")
 
 
 class BatchKind(NamedTuple):
@@ -120,8 +122,7 @@ class Prepared:
             settings: the decoding settings; a setting that is left out has the default of the keys' rule, else the
                 model's own, else that of `DecodeConfig`.
             chat: put texts into the model's chat template.
-            pad: decode prompts of different lengths together, padded; by default on accelerators, if the model can.
-                On a CPU nothing is gained, because padding costs as much as other columns.
+            pad: by default on accelerators, if the model can: on a CPU padding costs as much as other columns.
             batch_size: largest number of rows decoded at once.
             encode: makes the canvas of a request's prompt; by default the prompt is continued (`encode_prompt`).
             strict: raise the error of the first request that cannot be encoded; else such requests are `refused`.
@@ -130,8 +131,7 @@ class Prepared:
         Raises:
             SettingsError: a setting is invalid or leaves no mark, or a key is not a `WatermarkKey`.
             KeyFileError: a key is bound to another tokenizer or vocabulary.
-            InputError: a prompt has no token.
-            InputError: a prompt has an id that the model does not have.
+            InputError: a prompt has no token, or an id that the model does not have.
             PromptTooLong: a prompt leaves no room for the response.
         """
         check_model(model)
@@ -144,26 +144,15 @@ class Prepared:
         for key in keys:
             check_marking(model, key, config)
         if encode is None:
-
-            def encode(prompt: Any) -> Canvas:
-                ids = encode_prompt(model, prompt, config.length, chat=chat)
-                return Canvas.after(torch.tensor([ids]), config.length, model.mask_id)
-
+            encode = partial(_canvas_after, model, config.length, chat=chat)
         encoded = each(encode, [request.prompt for request in requests])
         if strict:
             without_errors(encoded)
-        traits = traits_of(model)
-        return cls(
-            model=model,
-            config=config,
-            requests=tuple(requests),
-            canvases={row: one for row, one in enumerate(encoded) if not isinstance(one, DgmarkError)},
-            refused={row: one for row, one in enumerate(encoded) if isinstance(one, DgmarkError)},
-            chat=chat,
-            pad=traits.pads and traits.device.type != "cpu" if pad is None else pad,
-            batch_size=batch_size,
-            checker=checker,
-        )
+        canvases = {row: canvas for row, canvas in enumerate(encoded) if isinstance(canvas, Canvas)}
+        refused = {row: error for row, error in enumerate(encoded) if isinstance(error, DgmarkError)}
+        if pad is None:
+            pad = traits_of(model).pads and traits_of(model).device.type != "cpu"
+        return cls(model, config, tuple(requests), canvases, refused, chat, pad, batch_size, checker)
 
     @classmethod
     def joined(cls, several: "Sequence[Prepared]") -> "Prepared":
@@ -172,8 +161,8 @@ class Prepared:
         Args:
             several: at least one, each without refused requests.
         """
-        requests = [request for one in several for request in one.requests]
-        canvases = [one.canvases[row] for one in several for row in range(len(one.requests))]
+        requests = [request for prepared in several for request in prepared.requests]
+        canvases = [prepared.canvases[row] for prepared in several for row in range(len(prepared.requests))]
         return replace(several[0], requests=tuple(requests), canvases=dict(enumerate(canvases)))
 
     def chunks(self) -> Iterator[range]:
@@ -196,7 +185,7 @@ class Prepared:
 
         Args:
             batch: one of `batches`.
-            dropped: rows of the batch that nobody wants any more; see `decode_steps`.
+            dropped: rows of the batch that get no further commits; see `decode_steps`.
 
         Raises:
             ModelFault: the model's logits are unusable; `rows` are the numbers of the requests concerned.
@@ -210,6 +199,39 @@ class Prepared:
         except ModelFault as fault:
             raise ModelFault(fault.problem, [batch.rows[row] for row in fault.rows]) from None
 
+    def results(
+        self,
+        finish: Callable[[int, Response], R],
+        rows: Sequence[int] | None = None,
+        progress: Progress | None = None,
+        *,
+        strict: bool = True,
+    ) -> list[R | DgmarkError]:
+        """Decode requests, and give what `finish` makes of each; in place of one that was refused, its error.
+
+        Args:
+            finish: is given the number of a request and its response.
+            rows: the numbers of the requests, which are decoded together; None for all, `batch_size` at a time.
+            progress: called after each step with the number of tokens it committed.
+            strict: raise the fault of a model, and what `finish` raises; else the requests at which the model fails
+                have their fault, and the others are decoded again. One at no single request is raised all the same.
+        """
+        if rows is None:
+            return [made for chunk in self.chunks() for made in self.results(finish, chunk, progress, strict=strict)]
+        failed, responses = dict(self.refused), dict[int, Response]()
+        while True:
+            try:
+                for batch in self.batches([row for row in rows if row not in failed]):
+                    made = run_to_end(collect_steps(self.model, batch.canvas, self.steps(batch)), progress)
+                    responses |= zip(batch.rows, made, strict=True)
+                break
+            except ModelFault as fault:
+                if strict or not set(fault.rows) - failed.keys():
+                    raise
+                failed |= dict.fromkeys(fault.rows, fault)
+        found = each(lambda row: finish(row, responses[row]), [failed.get(row, row) for row in rows])
+        return [*without_errors(found)] if strict else found
+
     def kind(self, row: int) -> BatchKind:
         """What decides which rows a row is decoded together with: its layout, and its rule with what that asks for."""
         key, canvas = self.requests[row].key, self.canvases[row]
@@ -218,11 +240,7 @@ class Prepared:
 
 
 def config_of(model: Denoiser, keys: Iterable[WatermarkKey | None], settings: Settings) -> DecodeConfig:
-    """Complete settings with the defaults of the keys' rule, if they are of one, then with the model's own.
-
-    Raises:
-        SettingsError: a setting is invalid.
-    """
+    """Complete settings with the defaults of the keys' rule, if they are of one, then with the model's own."""
     by_rule = {key.spec.rule: key for key in keys if key is not None}
     key = next(iter(by_rule.values())) if len(by_rule) == 1 else None
     return with_defaults_of_rule(key, settings, partial(DecodeConfig.of, model))
@@ -231,27 +249,14 @@ def config_of(model: Denoiser, keys: Iterable[WatermarkKey | None], settings: Se
 def with_defaults_of_rule(
     key: WatermarkKey | None, settings: Settings, make: Callable[..., DecodeConfig]
 ) -> DecodeConfig:
-    """The config of settings and, where they leave one out, the defaults of a key's rule.
+    """The config that `make` makes of settings and, where they leave one out, of the defaults of a key's rule.
 
-    Where the two do not go together, what the rule has no use for is refused first: whoever changed another setting
-    would meet that refusal next.
-
-    Args:
-        key: the key; None for text without a mark.
-        settings: the settings.
-        make: makes a config of all settings.
-
-    Raises:
-        SettingsError: a setting is invalid, or the rule refuses it.
+    What the rule has no use for is refused first, before it fails to go with the rule's defaults.
     """
-    if key is None:
-        return make(**settings)
-    try:
-        return make(**{**key.rule.settings, **settings})
-    except SettingsError:
-        if key.rule.settings:
-            decode_side([key]).check_for(key, make(**settings))
-        raise
+    if key is not None:
+        decode_side([key]).refuse_unused(settings)
+        settings = {**key.rule.settings, **settings}
+    return make(**settings)
 
 
 def check_marking(model: Denoiser, key: WatermarkKey | None, config: DecodeConfig) -> None:
@@ -264,7 +269,13 @@ def check_marking(model: Denoiser, key: WatermarkKey | None, config: DecodeConfi
     check_key(key, or_none=True)
     if key is not None:
         key.check_model(model)
-        decode_side([key]).check_for(key, config)
+        decode_side([key]).check_config_for(key, config)
+
+
+def _canvas_after(model: Denoiser, length: int, prompt: Prompt, *, chat: bool) -> Canvas:
+    """The canvas of a prompt and `length` masks."""
+    ids = encode_prompt(model, prompt, length, chat=chat)
+    return Canvas.after(torch.tensor([ids]), length, model.mask_id)
 
 
 def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = False) -> list[int]:
@@ -272,8 +283,7 @@ def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = 
 
     Raises:
         SettingsError: the prompt is neither a text nor token ids.
-        InputError: the prompt has no token.
-        InputError: the prompt has an id that the model does not have.
+        InputError: the prompt has no token, or an id that the model does not have.
         PromptTooLong: the prompt leaves no room for `length` tokens.
     """
     content = content_of(prompt)

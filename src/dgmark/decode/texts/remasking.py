@@ -4,7 +4,7 @@ Which words are masked, in which turns, and what came of it. Knows neither files
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,15 +12,14 @@ import torch
 from dgmark.arguments.checks import is_of, number, shown
 from dgmark.checkpoint.tokenizer import EncodedText, Tokenizer
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.steps.canvas import Canvas, Progress, Trace, extend_trace
+from dgmark.decode.steps.canvas import Canvas, Trace, collect_steps, extend_trace
 from dgmark.decode.steps.draws import seeds_within
 from dgmark.decode.steps.selection import blocks_to_fill
-from dgmark.decode.texts.generation import responses_of
 from dgmark.decode.texts.prepared import Prepared
 from dgmark.decode.texts.requests import Request
 from dgmark.detection.detector import Detector
 from dgmark.detection.statistics.expected import expected_p
-from dgmark.errors import InputError, SettingsError, without_errors
+from dgmark.errors import InputError, SettingsError
 from dgmark.models.denoiser import Denoiser, open_session, traits_of
 from dgmark.watermark.key import WatermarkKey
 
@@ -78,7 +77,7 @@ class Remasker:
         target: stop after the turn that reaches this p-value; None masks the whole share.
 
     Raises:
-        SettingsError: the share, the expression or the target is none.
+        SettingsError: the share, the expression or the target is invalid.
     """
 
     def __init__(
@@ -97,20 +96,20 @@ class Remasker:
             raise SettingsError(f"target {shown(target)} is not a p-value between 0 and 1")
         if target is not None and key is None:
             raise SettingsError("a text without a mark reaches no p-value: leave the target out")
-        self._model, self.config, self._share, self._keep, self._target = model, config, share, keep, target
+        self.model, self.config, self._share, self._keep, self._target = model, config, share, keep, target
         self._key, self._detector = key, None if key is None else Detector(key, tokenizer=model.tokenizer)
         self._words = word_ids(model.tokenizer)
         self._others = frozenset(range(model.vocab_size)) - self._words
 
-    def fill(
-        self, text: str, request: Request, progress: Progress | None
-    ) -> tuple[list[int], list[int], Trace, Remasking]:
-        """Fill the words of a text in turns, each with the text as it then stands.
+    def steps(self, text: str, request: Request) -> Generator[int, None, tuple[list[int], list[int], Trace, Remasking]]:
+        """Fill the words of a text in turns, each with the text as it is then.
 
         Args:
             text: the text.
             request: its seed, and its key or sub-key; the prompt is not read.
-            progress: called after each step with the number of tokens it committed, which is 0 while words are chosen.
+
+        Yields:
+            After each step, the number of tokens that it committed, which is 0 while words are chosen.
 
         Returns:
             The ids of the whole text, the places that were masked, the commits, and what was done.
@@ -118,21 +117,21 @@ class Remasker:
         Raises:
             InputError: the tokenizer does not give the text back, or no word of it may be replaced.
         """
-        encoded = encode_exactly(self._model.tokenizer, text)
+        encoded = encode_exactly(self.model.tokenizer, text)
         old, ids, trace = encoded.ids, list(encoded.ids), Trace()
-        chosen = self._choose(old, replaceable(text, encoded, self._words, self._keep), progress)
+        chosen = yield from self._choose(old, replaceable(text, encoded, self._words, self._keep))
         seeds = seeds_within(request.seed)
         done: list[int] = []
         p_value = None
         for turn in range(TURNS):
             places = [place for place in chosen if place % TURNS == turn]
-            for start, stop, own in windows(len(ids), self._model.context_length, places):
+            for start, stop, own in windows(len(ids), self.model.context_length, places):
                 window = replace(request, prompt=self._canvas(ids[start:stop], own, start), seed=next(seeds))
-                ids[start:stop], steps = self._filled(window, ids[start:stop], progress)
+                ids[start:stop], steps = yield from self._filled(window, ids[start:stop])
                 extend_trace(trace, steps, after=trace.step[-1] + 1 if trace.step else 0)
             done += places
             if self._detector is not None and (self._target is not None or turn == TURNS - 1):
-                p_value = self._detector.detect(self._model.tokenizer.decode(ids)).p_value
+                p_value = self._detector.detect(self.model.tokenizer.decode(ids)).p_value
                 if self._target is not None and p_value <= self._target:
                     break
         masked = len(done) / len(ids)
@@ -141,7 +140,7 @@ class Remasker:
         remasking = Remasking(text, self._share, self._keep, self._target, masked, changed, expected, p_value)
         return ids, sorted(done), trace, remasking
 
-    def _choose(self, ids: list[int], places: list[int], progress: Progress | None) -> list[int]:
+    def _choose(self, ids: list[int], places: list[int]) -> Generator[int, None, list[int]]:
         """The places of which the model is least sure: as many as are to be masked, if there are so many."""
         wanted = max(1, round(self._share * len(ids)))
         if len(places) <= wanted:
@@ -149,53 +148,49 @@ class Remasker:
         entropies: dict[int, float] = {}
         for turn in range(TURNS):
             for start, stop, own in windows(
-                len(ids), self._model.context_length, [place for place in places if place % TURNS == turn]
+                len(ids), self.model.context_length, [place for place in places if place % TURNS == turn]
             ):
-                entropies |= self._entropies(ids[start:stop], own, start, progress)
+                entropies |= yield from self._entropies(ids[start:stop], own, start)
         return sorted(sorted(places, key=lambda place: -entropies[place])[:wanted])
 
-    @torch.inference_mode()
-    def _entropies(self, ids: list[int], places: list[int], start: int, progress: Progress | None) -> dict[int, float]:
+    def _entropies(self, ids: list[int], places: list[int], start: int) -> Generator[int, None, dict[int, float]]:
         """The entropy of the model over words, in nats, at each of these places of the text, all masked at once.
 
         Each block is seen as it will be when it is filled: with the text before it.
         """
-        traits = traits_of(self._model)
+        traits = traits_of(self.model)
         canvas = self._canvas(ids, places, start).to(traits.device)
         row, old = canvas.ids.clone(), canvas.ids.new_tensor([ids])
-        session = open_session(self._model, self.config.cache)
+        session = open_session(self.model, self.config.cache)
         entropies: dict[int, float] = {}
         others = torch.tensor(sorted(self._others), device=row.device)
         for first, last in blocks_to_fill(canvas, self.config.block_length, traits.block_origin):
             low, high = canvas.start + first, canvas.start + last
             masked = canvas.masked[first:last].nonzero()[:, 0]
-            logits = session.begin(row, low, high)[0, masked].float().index_fill(-1, others, -torch.inf)
-            entropy = torch.special.entr(torch.softmax(logits, -1)).sum(-1)
+            with torch.inference_mode():  # left at each step, as by a decode
+                logits = session.begin(row, low, high)[0, masked].float().index_fill(-1, others, -torch.inf)
+                entropy = torch.special.entr(torch.softmax(logits, -1)).sum(-1)
             entropies |= dict(zip((masked + low + start).tolist(), entropy.tolist(), strict=True))
             row[:, low:high] = old[:, low:high]
-            if progress is not None:
-                progress(0)
+            yield 0
         return entropies
 
     def _canvas(self, ids: list[int], places: list[int], start: int) -> Canvas:
         """The canvas of a window that begins at token `start` of the text, with these places of the text masked."""
-        canvas = Canvas.with_holes(ids, [place - start for place in places], self._model.mask_id)
+        canvas = Canvas.with_holes(ids, [place - start for place in places], self.model.mask_id)
         return replace(canvas, positions=canvas.positions + start, forbidden=self._others)
 
-    def _filled(self, request: Request, ids: list[int], progress: Progress | None) -> tuple[list[int], Trace]:
+    def _filled(self, request: Request, ids: list[int]) -> Generator[int, None, tuple[list[int], Trace]]:
         canvas: Canvas = request.prompt
-        prepared = Prepared.of(self._model, [request], self.config, encode=lambda prompt: prompt)
-        (response,) = without_errors(responses_of(prepared, [0], progress))
+        prepared = Prepared.of(self.model, [request], self.config, encode=lambda prompt: prompt)
+        (batch,) = prepared.batches([0])
+        (response,) = yield from collect_steps(self.model, batch.canvas, prepared.steps(batch))
         end = canvas.start + len(response.token_ids)
         return ids[: canvas.start] + response.token_ids + ids[end:], response.trace
 
 
 def _check_expression(keep: str | None) -> None:
-    """Refuse what is not a regular expression.
-
-    Raises:
-        SettingsError: it is none, and not None.
-    """
+    """Refuse what is neither a regular expression nor None."""
     if keep is None:
         return
     if not is_of(keep, str):
@@ -217,11 +212,7 @@ def word_ids(tokenizer: Tokenizer) -> frozenset[int]:
 
 
 def encode_exactly(tokenizer: Tokenizer, text: str) -> EncodedText:
-    """Encode a text that must come back from its tokens character by character.
-
-    Raises:
-        InputError: it does not; the message names the first place.
-    """
+    """Encode a text that must come back from its tokens character by character; else an InputError names the place."""
     encoded = tokenizer.encode_with_offsets(text)
     back = tokenizer.decode(encoded.ids)
     if back != text:
@@ -236,11 +227,7 @@ def encode_exactly(tokenizer: Tokenizer, text: str) -> EncodedText:
 
 
 def replaceable(text: str, encoded: EncodedText, words: frozenset[int], keep: str | None) -> list[int]:
-    """The places of tokens that may be replaced: whole words in small letters that nothing keeps.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The places of tokens that may be replaced: whole words in small letters that nothing keeps, or an InputError."""
     kept = bytearray(len(text))
     for pattern in (_ALWAYS_KEPT, re.compile(r"(?!)" if keep is None else keep, re.S | re.M)):
         for match in pattern.finditer(text):

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Required
@@ -11,7 +11,7 @@ import numpy as np
 
 from dgmark.arguments.checks import flag, is_of, several, shown
 from dgmark.arguments.contents import TextOrIds, as_text, contents_or_errors, id_of_row
-from dgmark.decode.config import DecodeConfig, DecodeSettings, Settings, settings_of
+from dgmark.decode.config import DecodeConfig, DecodeSettings, settings_of
 from dgmark.decode.steps.canvas import Progress
 from dgmark.decode.steps.draws import check_seed
 from dgmark.decode.texts.own_check import TextChecker
@@ -71,17 +71,18 @@ class Request:
         object.__setattr__(self, "key", key_of_text(self.key))
 
     @property
+    def whole_key(self) -> WatermarkKey | None:
+        """The key that checkers of the text have; None without a mark."""
+        return None if self.key is None else self.key.whole
+
+    @property
     def subkey(self) -> int | None:
         """The number of the sub-key; None without one."""
         return None if self.key is None else self.key.number
 
 
 def key_of_text(key: WatermarkKey | None, subkey: int | None = None) -> WatermarkKey | None:
-    """The key that marks one text, see `WatermarkKey.for_text`; None for text without a mark.
-
-    Raises:
-        SettingsError: there is no such sub-key, or this is not a key.
-    """
+    """The key that marks one text, see `WatermarkKey.for_text`; None for text without a mark."""
     check_key(key, or_none=True)
     if key is not None:
         return key.for_text(subkey)
@@ -91,14 +92,10 @@ def key_of_text(key: WatermarkKey | None, subkey: int | None = None) -> Watermar
 
 
 def prompts_or_errors(prompts: Any) -> list[Prompt | DgmarkError]:
-    """One text, or several texts and lists of token ids, as prompts; in the place of what is neither, its error.
-
-    Raises:
-        SettingsError: they are not several prompts.
-    """
+    """One text, or several texts and lists of ids, as prompts; in the place of what is neither, its SettingsError."""
     text = as_text(prompts)
     contents = contents_or_errors(prompts) if text is None else [text]
-    return [one.tolist() if isinstance(one, np.ndarray) else one for one in contents]
+    return [content.tolist() if isinstance(content, np.ndarray) else content for content in contents]
 
 
 def requests_of(
@@ -126,8 +123,10 @@ def requests_of(
     number = len(prompts)
     keys, subkeys = _of_rows(key, number, "key"), _of_rows(subkey, number, "subkey")
     if ids is None:
-        first = check_seed(0 if _is_list(seed) else seed)
-        seeds = _of_rows(seed, number, "seed") if _is_list(seed) else [first + row for row in range(number)]
+        seeds = _of_rows(seed, number, "seed")
+        if not is_of(seed, list, tuple):
+            first = check_seed(seed)
+            seeds = [first + row for row in range(number)]
     else:
         names = row_ids(ids, number)
         seeds = [seed_of(seed, name) for name in names]
@@ -144,10 +143,12 @@ def row_ids(ids: Iterable[str | int], number: int) -> list[str]:
         InputError: two are equal.
     """
     names = []
-    for place, one in enumerate(_of_rows(several(ids, "ids"), number, "ids")):
-        name = id_of_row(one)
+    for place, row_id in enumerate(_of_rows(several(ids, "ids"), number, "ids")):
+        name = id_of_row(row_id)
         if name is None:
-            raise SettingsError(f"id {place} (counted from 0) is {shown(one)}: give each row a text or a whole number")
+            raise SettingsError(
+                f"id {place} (counted from 0) is {shown(row_id)}: give each row a text or a whole number"
+            )
         names.append(name)
     for name, count in Counter(names).items():
         if count > 1:
@@ -163,44 +164,31 @@ def _subkey_of_id(key: WatermarkKey | None, subkey: int | None, row_id: str) -> 
     return subkey_of(key, row_id)
 
 
-def _is_list(value: object) -> bool:
-    return is_of(value, list, tuple)
-
-
 def _of_rows(value: Any, number: int, name: str) -> list[Any]:
-    """One value for each row: those of a list, or the same for all.
-
-    Raises:
-        SettingsError: a list has more or fewer items than there are rows.
-    """
-    if not _is_list(value):
+    """One value for each row: those of a list, which has as many as there are rows, or the same for all."""
+    if not is_of(value, list, tuple):
         return [value] * number
     if len(value) != number:
         raise SettingsError(f"{name} is a list of {len(value)} for {number} rows: give one for each row")
     return [*value]
 
 
-@dataclass(frozen=True)
 class AskedRows:
     """The keyword arguments of a function that writes texts (`RowArguments`), taken apart.
 
     Attributes:
-        key: the key of all rows, or of each.
         requests: makes the requests of prompts, see `requests_of`.
         settings: the decoding settings that were given.
         checker: checks each text that is written; None to check none.
         progress: called after each step with the number of tokens it committed.
+
+    Raises:
+        SettingsError: the model is not one, there is no key to check with, check is neither true nor false, a config
+            comes beside settings, or progress is not callable.
     """
 
-    key: Any
-    requests: Callable[[Sequence[Any]], list[Request]]
-    settings: Settings
-    checker: TextChecker | None
-    progress: Progress | None
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         model: Denoiser,
         *,
         key: Any,
@@ -211,18 +199,14 @@ class AskedRows:
         progress: Any = None,
         config: Any = None,
         **settings: Any,
-    ) -> "AskedRows":
-        """Take the arguments of a call apart.
-
-        Raises:
-            SettingsError: the model is none, there is no key to check with, check is neither true nor false, a config
-                comes beside settings, or progress is not callable.
-        """
+    ) -> None:
         if progress is not None and not callable(progress):
             raise SettingsError(f"progress is a function of a number of tokens, not a {type(progress).__name__}")
-        settings = settings_of(config, settings)
+        self.progress: Progress | None = progress
+        self.settings = settings_of(config, settings)
         check_model(model)
-        if checked := flag("check", check):
+        self.checker: TextChecker | None = None
+        if flag("check", check):
             check_has_key(key)
-        requests = partial(requests_of, key=key, seed=seed, subkey=subkey, ids=ids)
-        return cls(key, requests, settings, TextChecker(model.tokenizer) if checked else None, progress)
+            self.checker = TextChecker(model.tokenizer)
+        self.requests = partial(requests_of, key=key, seed=seed, subkey=subkey, ids=ids)

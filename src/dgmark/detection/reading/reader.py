@@ -10,7 +10,6 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -57,8 +56,19 @@ class ScoredIds:
     surprisal: Surprisal | None = None
 
 
-# the scored tokens of a text, and the characters of each
-Located = tuple[ScoredIds, Offsets]
+@dataclass(frozen=True)
+class LocatedTokens:
+    """The scored tokens of a text or a response, and where they stand.
+
+    Attributes:
+        content: the text or ids.
+        scored: the scored tokens.
+        offsets: the characters [start, end) that each covers; of ids, their indices.
+    """
+
+    content: Content
+    scored: ScoredIds
+    offsets: Offsets
 
 
 class Reader:
@@ -126,7 +136,7 @@ class Reader:
         """
         content = content_of(content)
         if only is not None:
-            return _inside(*self.locate(content), only, len(content))
+            return _inside(self.locate(content), only)
         return without_errors(self.read_many([content]))[0]
 
     def read_many(self, contents: Sequence[Content]) -> list[ScoredIds | DgmarkError]:
@@ -135,59 +145,54 @@ class Reader:
         In the place of a text that has no ids, or of a response of wrong ones, stands its error.
         """
         if self.surprisal_model is not None:
-            return each(itemgetter(0), self._located(contents))
-        texts = [one for one in contents if isinstance(one, str)]
+            return each(lambda located: located.scored, self._locate_many(contents))
+        texts = [content for content in contents if isinstance(content, str)]
         encoded = iter(together_or_each(self.tokenizer.encode_batch, texts))
-        ids: list[Any] = [next(encoded) if isinstance(one, str) else one for one in contents]
-        return each(lambda one: self.scored(self._checked(one)), ids)
+        ids: list[Any] = [next(encoded) if isinstance(content, str) else content for content in contents]
+        return each(lambda read: self.scored(self._checked(read)), ids)
 
     def _checked(self, ids: Any) -> Int[np.ndarray, " n"]:
         """The ids of a text, which come as a list, or those of a response up to its first end token."""
         return np.array(ids, dtype=np.int64) if isinstance(ids, list) else self._response(ids)
 
-    def locate(self, content: Content) -> Located:
-        """Read as `read` does, with the characters [start, end) that each token covers (the indices for ids)."""
-        return without_errors(self._located([content]))[0]
+    def locate(self, content: Content) -> LocatedTokens:
+        """Read as `read` does, and say where each token stands."""
+        return without_errors(self._locate_many([content]))[0]
 
-    def _located(self, contents: Iterable[Any]) -> list[Located | DgmarkError]:
+    def _locate_many(self, contents: Iterable[Content]) -> list[LocatedTokens | DgmarkError]:
         """What `locate` finds of several; in the place of one that cannot be read, its error."""
-        found: list[Any] = each(self._located_tokens, contents)
+        located = each(lambda content: self._located(content), contents)
         if self.surprisal_model is None:
-            return found
-        read = [
-            one if isinstance(one, DgmarkError) else (item, *one) for item, one in zip(contents, found, strict=True)
-        ]
-        return together(lambda texts: together_or_each(self._weighed, texts), read)
+            return located
+        return together(lambda some: together_or_each(self._with_surprisal, some), located)
 
-    def _located_tokens(self, item: Content) -> Located:
-        ids, offsets = self.encode(item)
+    def _located(self, content: Any) -> LocatedTokens:
+        ids, offsets = self.encode(content)
         scored = self.scored(ids)
-        return scored, offsets[scored.positions]
+        return LocatedTokens(content, scored, offsets[scored.positions])
 
-    def _weighed(self, found: Sequence[tuple[Content, ScoredIds, Offsets]]) -> list[Located]:
-        """The tokens of texts with their surprisal."""
+    def _with_surprisal(self, located: Sequence[LocatedTokens]) -> list[LocatedTokens]:
         texts = [
-            (well_formed(item), offsets) if isinstance(item, str) else text_of_ids(self.tokenizer, scored.ids.tolist())
-            for item, scored, offsets in found
+            (well_formed(tokens.content), tokens.offsets)
+            if isinstance(tokens.content, str)
+            else text_of_ids(self.tokenizer, tokens.scored.ids.tolist())
+            for tokens in located
         ]
-        read = self._surprisals([text for text, _ in texts], [offsets for _, offsets in texts])
+        surprisals = self._surprisals([text for text, _ in texts], [offsets for _, offsets in texts])
         return [
-            (replace(scored, surprisal=one), offsets) for (_, scored, offsets), one in zip(found, read, strict=True)
+            replace(tokens, scored=replace(tokens.scored, surprisal=surprisal))
+            for tokens, surprisal in zip(located, surprisals, strict=True)
         ]
 
     def _surprisals(self, texts: list[str], offsets: list[Offsets]) -> list[Surprisal]:
-        """How surprised the model is by the tokens of texts, of which these are the characters.
-
-        Raises:
-            ModelFault: the model gives no surprisal of each of its tokens.
-        """
+        """How surprised the model is by the tokens of texts, by their characters; a ModelFault if it does not say."""
         model = self.surprisal_model
         assert model is not None
         new = [text for text in dict.fromkeys(texts) if text not in self._read]
         read = model.surprisals(new) if new else []
         if len(read) != len(new):
             raise ModelFault(f"{model.name} gave surprisals of {len(read)} texts, not of {len(new)}")
-        read = [checked_surprisal(text, one, model.name) for text, one in zip(new, read, strict=True)]
+        read = [checked_surprisal(text, given, model.name) for text, given in zip(new, read, strict=True)]
         # the spans of a text, and its tokens for display, are asked for after its verdict
         kept = {text: self._read[text] for text in texts if text in self._read} | dict(zip(new, read, strict=True))
         self._read = dict(list(kept.items())[-_TEXTS_KEPT:])
@@ -229,17 +234,18 @@ class Reader:
         return table
 
 
-def _inside(tokens: ScoredIds, offsets: Int[np.ndarray, "n 2"], only: Ranges, length: int) -> ScoredIds:
+def _inside(located: LocatedTokens, only: Ranges) -> ScoredIds:
     """The tokens that lie inside one of the ranges."""
-    inside = np.zeros(len(tokens.ids), dtype=bool)
+    scored, (starts, ends), length = located.scored, located.offsets.T, len(located.content)
+    inside = np.zeros(len(scored.ids), dtype=bool)
     for start, end in checked_ranges(only):
         if not 0 <= start < end <= length:
             raise SettingsError(
                 f"range {start}:{end} is not START:END with 0 <= START < END <= {length}, the length of what is scored"
             )
-        inside |= (offsets[:, 0] >= start) & (offsets[:, 1] <= end)
-    surprisal = tokens.surprisal and replace(tokens.surprisal, nats=tokens.surprisal.nats[inside])
-    return ScoredIds(tokens.ids[inside], tokens.positions[inside], surprisal)
+        inside |= (starts >= start) & (ends <= end)
+    surprisal = scored.surprisal and replace(scored.surprisal, nats=scored.surprisal.nats[inside])
+    return ScoredIds(scored.ids[inside], scored.positions[inside], surprisal)
 
 
 def at_words(text: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -268,17 +274,13 @@ def at_words(text: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, in
 def _within_word(text: str, place: int) -> bool:
     """Whether the characters on both sides of a place belong to one word."""
     return all(
-        (unicodedata.category(one)[0] in "LMN" or one in "'’_") and unicodedata.east_asian_width(one) not in "WF"
-        for one in text[place - 1 : place + 1]
+        (unicodedata.category(sign)[0] in "LMN" or sign in "'’_") and unicodedata.east_asian_width(sign) not in "WF"
+        for sign in text[place - 1 : place + 1]
     )
 
 
 def checked_ranges(only: Ranges) -> list[tuple[int, int]]:
-    """The ranges, once checked to be pairs of whole numbers.
-
-    Raises:
-        SettingsError: they are not.
-    """
+    """The ranges, once checked to be pairs of whole numbers; anything else is a SettingsError."""
     ranges = []
     for pair in several(only, "ranges"):
         if not isinstance(pair, list | tuple) or len(pair) != 2:

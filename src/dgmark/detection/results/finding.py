@@ -141,6 +141,10 @@ class PositionFigures(ShiftFigures):
     z_window: float
 
 
+# which rows have a field; all of them where this does not say otherwise
+NO_ROWS, ROWS_OF_SUBKEYS, ROWS_WITH_PAYLOAD = ({"rows": which} for which in ("none", "of sub-keys", "with payload"))
+
+
 @dataclass(frozen=True)
 class Finding:
     """What was found in one text with one key; the fields of a `Detection`.
@@ -206,13 +210,13 @@ class Finding:
     keys_tested: int = 1
     rule: str = field(kw_only=True)
     uncertain_because: Uncertain | None = None
-    subkeys_tested: int = 1
-    subkey: int | None = field(default=None, repr=False)
-    subkey_confidence: float | None = field(default=None, repr=False)
-    incomplete: bool = field(default=False, repr=False)
-    rule_title: str = field(default="", repr=False)
-    units: tuple[str, str] = field(default=TOKENS, repr=False)
-    key_name: str | None = field(default=None, repr=False)
+    subkeys_tested: int = field(default=1, metadata=ROWS_OF_SUBKEYS)
+    subkey: int | None = field(default=None, repr=False, metadata=ROWS_WITH_PAYLOAD)
+    subkey_confidence: float | None = field(default=None, repr=False, metadata=ROWS_WITH_PAYLOAD)
+    incomplete: bool = field(default=False, repr=False, metadata=NO_ROWS)
+    rule_title: str = field(default="", repr=False, metadata=NO_ROWS)
+    units: tuple[str, str] = field(default=TOKENS, repr=False, metadata=NO_ROWS)
+    key_name: str | None = field(default=None, repr=False, metadata=NO_ROWS)
 
     @property
     def counts(self) -> tuple[str, int, int]:

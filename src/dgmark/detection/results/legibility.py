@@ -75,8 +75,8 @@ def share_of_no_language(text: str, tokenizer: Tokenizer) -> float:
 
 
 def _is_language(part: str, tokenizer: Tokenizer) -> bool:
-    letters = sum(one.isalpha() for one in part)
-    signs = sum(not one.isspace() for one in part)
+    letters = sum(sign.isalpha() for sign in part)
+    signs = sum(not sign.isspace() for sign in part)
     if signs > _MIN_REFUSED and letters < _LETTER_SHARE * signs:
         return False
     words = _WORD.findall(part)

@@ -1,14 +1,14 @@
 """The result of a detection: what was found, as a row and in a sentence. Knows nothing of how it was computed."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dgmark.arguments.checks import flag, several
 from dgmark.arguments.column_names import Fields
 from dgmark.arguments.contents import Content, TextOrIds, content_of
-from dgmark.detection.results.finding import Finding, Span
+from dgmark.detection.results.finding import ROWS_WITH_PAYLOAD, Finding, Span
 from dgmark.detection.results.sentences import summary
 from dgmark.errors import SettingsError
 from dgmark.watermark.rules import OWN, find_rule
@@ -30,8 +30,11 @@ DETECT_FIELDS: Fields = MappingProxyType(
         "error": "string",
     }
 )
+# the fields of each row between its id and its schema, in order, with the summary in their midst
+DETECTION_FIELDS = [field.name for field in fields(Finding) if not field.metadata]
+DETECTION_FIELDS.insert(DETECTION_FIELDS.index("guaranteed") + 1, "summary")
 # fields of the sub-key found, which only those learn who ask for it
-PAYLOAD_FIELDS = ("subkey", "subkey_confidence")
+PAYLOAD_FIELDS = tuple(field.name for field in fields(Finding) if field.metadata == ROWS_WITH_PAYLOAD)
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class Detection(Finding):
         asked = PAYLOAD_FIELDS if flag("payload", payload) else ()
         names = ["id", *DETECTION_FIELDS, "subkeys_tested", *asked, "schema"]
         figures = [find_rule(rule).test().figures_type for rule in several(rules, "rules")]
-        of_rules = {name: kind for one in figures for name, kind in get_type_hints(one).items()}
+        of_rules = {name: kind for figure in figures for name, kind in get_type_hints(figure).items()}
         types = pa.struct([(name, _arrow_type(kind)) for name, kind in of_rules.items()])
         return pa.schema([(name, types if name == "figures" else _arrow_type(kinds[name])) for name in names])
 
@@ -106,7 +109,7 @@ def _arrow_type(kind: Any) -> Any:
     if kind in known:
         return known[kind]
     if is_dataclass(kind):
-        return pa.struct([(name, _arrow_type(one)) for name, one in get_type_hints(kind).items()])
+        return pa.struct([(name, _arrow_type(inner)) for name, inner in get_type_hints(kind).items()])
     first, *_ = get_args(kind)
     if get_origin(kind) is Literal:
         return pa.string()
@@ -116,14 +119,8 @@ def _arrow_type(kind: Any) -> Any:
 def _plain(value: Any) -> Any:
     """A field as a JSON value; `asdict` on all of a detection would copy each of its values."""
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-
-
-# the fields of each row between its id and its schema, in order: those of `Detection`, with the summary in their midst
-_HIDDEN = {"subkeys_tested", "incomplete", "rule_title", "units", "key_name", *PAYLOAD_FIELDS}
-DETECTION_FIELDS = [name for name in Detection.__dataclass_fields__ if name not in _HIDDEN]
-DETECTION_FIELDS.insert(DETECTION_FIELDS.index("guaranteed") + 1, "summary")
 
 
 def share_of(spans: Iterable[Span], content: Content | list[int]) -> float:

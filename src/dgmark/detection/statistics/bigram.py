@@ -105,7 +105,8 @@ class BigramTest(TextTest):
 
     @cached_property
     def _best(self) -> TokenSpan:
-        return self.best_part(self.subkey)
+        """The part of the text, or the whole of it, with the smallest p-value under the likeliest sub-key."""
+        return self.evidence.best(self.matches(self.subkey))
 
     def p_value(self) -> float:
         """The p-value of the likeliest sub-key, or of the key, at its whole rate."""
@@ -157,10 +158,6 @@ class BigramTest(TextTest):
         net = np.bincount(pairs.left, signs, n) + np.bincount(pairs.right, signs, n)
         return net.astype(np.int64)
 
-    def best_part(self, subkey: int | None) -> TokenSpan:
-        """The part of the text, or the whole of it, with the smallest p-value."""
-        return min(self.evidence.candidates(self.matches(subkey)), key=lambda span: span.log_p)
-
     def uncertain_because(self, share: float, level: float) -> Uncertain | None:
         """Why this test would not find a typical mark in a text like this; None if it would."""
         if not len(self.tokens.ids):
@@ -176,7 +173,7 @@ class BigramTest(TextTest):
 
     def passing_parts(self, subkey: int | None, level: float) -> list[TokenSpan]:
         """The parts with a p-value of at most `level` that do not overlap, the best first."""
-        passing = self.evidence.candidates(self.matches(subkey), level)
+        passing = self.evidence.passing(self.matches(subkey), level)
         return self._apart(replace(span, subkey=subkey) for span in passing)
 
     def _apart(self, spans: Iterable[TokenSpan]) -> list[TokenSpan]:
@@ -184,7 +181,7 @@ class BigramTest(TextTest):
 
         One with a gap is worse than all without: what repeats itself between marked words does not carry the mark.
         """
-        kept, ranked = list[TokenSpan](), sorted(spans, key=lambda one: one.log_p)
+        kept, ranked = list[TokenSpan](), sorted(spans, key=lambda span: span.log_p)
         free = np.ones(len(self.tokens.ids), dtype=bool)
         for with_gap in (False, True):
             for span in ranked:
@@ -212,13 +209,13 @@ class BigramTest(TextTest):
         subkeys = [self.key.number] if tried == 1 else self.ranked
         found = [span for subkey in subkeys for span in self.passing_parts(subkey, fpr / tried)]
         joined, places = list[TokenSpan](), self.tokens.positions
-        for part in sorted(self._apart(found), key=lambda one: one.first):
+        for part in sorted(self._apart(found), key=lambda part: part.first):
             scored = self.distinct.newly_scored(part.first, part.last)
             p_value = bonferroni_p(part.p_value, tried)
             span = replace(part, first=int(scored[0]), last=int(scored[-1]) + 1, p_value=p_value)
             touches = joined and places[span.first] - places[joined[-1].last - 1] <= FIRST_UNIT
             if touches and joined[-1].subkey == span.subkey:
                 before = joined.pop()
-                span = replace(min(before, span, key=lambda one: one.log_p), first=before.first, last=span.last)
+                span = replace(min(before, span, key=lambda span: span.log_p), first=before.first, last=span.last)
             joined.append(span)
         return joined

@@ -21,6 +21,7 @@ from dgmark.detection.statistics.weighted_coins import WeightedCoins, close_log_
 from dgmark.watermark.bigram import PairHashes, sums_by_subkey
 
 Matches = Bool[np.ndarray, " pairs"]
+Logs = Float[np.ndarray, " parts"]
 
 # A weighted tail is computed for parts whose estimate is as good as the best one, or the level, but for so many nats
 # and this share; the estimates are off by less. Of more than so many parts the best by estimate.
@@ -44,19 +45,31 @@ class Evidence:
     def __init__(self, pairs: DistinctPairs) -> None:
         self.pairs, self.values = pairs, np.ones(len(pairs), dtype=np.int64)
 
-    def candidates(self, matches: Matches, level: float | None = None) -> Iterator[TokenSpan]:
-        """The parts with a p-value of at most `level`; with None those that may have the smallest."""
+    def best(self, matches: Matches) -> TokenSpan:
+        """The part with the smallest p-value, or the whole text."""
+        matching, lower, upper = self._bounds(matches)
+        return min(self._spans(matching, lower <= upper.min()), key=lambda span: span.log_p)
+
+    def passing(self, matches: Matches, level: float) -> Iterator[TokenSpan]:
+        """The parts with a p-value of at most `level`."""
+        matching, lower, _ = self._bounds(matches)
+        return (span for span in self._spans(matching, lower <= _log_of(level)) if span.p_value <= level)
+
+    def _bounds(self, matches: Matches) -> tuple[Int[np.ndarray, " parts"], Logs, Logs]:
+        """How many pairs of each part match, and bounds of the logarithm of its p-value."""
         parts = self.pairs.parts
         matching = parts.counts(matches[self.pairs.number])
         lower, upper = (bound - np.log(parts.share) for bound in log_bounds(matching, parts.pairs))
-        wanted = upper.min() if level is None else math.log(max(level, MIN_P))
-        chosen = (lower <= wanted) & (2 * matching > parts.pairs)
+        return matching, lower, upper
+
+    def _spans(self, matching: Int[np.ndarray, " parts"], chosen: Bool[np.ndarray, " parts"]) -> Iterator[TokenSpan]:
+        """The whole text, and the chosen parts of which most pairs match."""
+        parts = self.pairs.parts
+        chosen = chosen & (2 * matching > parts.pairs)
         chosen[0] = True
         columns = (parts.first, parts.last, matching, parts.pairs, parts.share)
         for first, last, matched, pairs, share in zip(*(column[chosen].tolist() for column in columns), strict=True):
-            span = _span(first, last, log_tail(matched, pairs), share)
-            if level is None or span.p_value <= level:
-                yield span
+            yield _span(first, last, log_tail(matched, pairs), share)
 
     def z_score(self, matches: Matches) -> float:
         """The value of the matching pairs, standardised under fair coins; 0 for none."""
@@ -104,31 +117,38 @@ class WeightedEvidence(Evidence):
         self.pairs, self._surprisal = pairs, surprisal
         self.values = weights_of(surprisal.nats, pairs.left[pairs.first], pairs.right[pairs.first])
 
-    def candidates(self, matches: Matches, level: float | None = None) -> Iterator[TokenSpan]:
-        """The parts that pass; of those that overlap and reach the level, only the best by estimate."""
-        parts, pairs, (total, squares, fourths) = self.pairs.parts, self.pairs, self._powers
-        heads = parts.sums((self.values * matches)[pairs.number])
-        estimates = close_log_tails(heads, total, squares, fourths) - np.log(parts.share)
-        wanted = float(estimates.min()) if level is None else math.log(max(level, MIN_P))
-        order = np.argsort(np.round(estimates, 9), kind="stable")
-        order = order[estimates[order] <= wanted + _SLACK_NATS + _SLACK_SHARE * abs(wanted)]
-        if level is None:
-            order = np.union1d(order[:_MOST_TAILS], [0])
-        elif pairs.any_gap:
+    def best(self, matches: Matches) -> TokenSpan:
+        """The part with the smallest p-value, or the whole text, among the best by estimate."""
+        heads, estimates = self._estimates(matches)
+        close = np.union1d(_close(estimates, float(estimates.min()))[:_MOST_TAILS], [0])
+        return min((self._weighed(part, heads) for part in close.tolist()), key=lambda span: span.log_p)
+
+    def passing(self, matches: Matches, level: float) -> Iterator[TokenSpan]:
+        """The parts with a p-value of at most `level`; of those that overlap, only the best by estimate."""
+        heads, estimates = self._estimates(matches)
+        parts, pairs, order = self.pairs.parts, self.pairs, _close(estimates, _log_of(level))
+        if pairs.any_gap:
             gaps = [pairs.has_gap(int(parts.first[part]), int(parts.last[part])) for part in order]
             order = order[np.argsort(gaps, kind="stable")]
         free = np.ones(len(pairs.tokens.ids), dtype=bool)
         for part in order.tolist():
-            first, last = int(parts.first[part]), int(parts.last[part])
-            if not free[first:last].all():
-                continue
-            coins = self._whole if part == 0 else WeightedCoins(self.values[pairs.within(first, last)])
-            span = _span(first, last, coins.log_tail(int(heads[part])), float(parts.share[part]))
-            if level is None:
+            inside = slice(int(parts.first[part]), int(parts.last[part]))
+            if free[inside].all() and (span := self._weighed(part, heads)).p_value <= level:
+                free[inside] = False
                 yield span
-            elif span.p_value <= level:
-                free[first:last] = False
-                yield span
+
+    def _estimates(self, matches: Matches) -> tuple[Int[np.ndarray, " parts"], Logs]:
+        """The weight of the matching pairs of each part, and about the logarithm of its p-value."""
+        parts, (total, squares, fourths) = self.pairs.parts, self._powers
+        heads = parts.sums((self.values * matches)[self.pairs.number])
+        return heads, close_log_tails(heads, total, squares, fourths) - np.log(parts.share)
+
+    def _weighed(self, part: int, heads: Int[np.ndarray, " parts"]) -> TokenSpan:
+        """A part with its exact p-value, from the weight of the matching pairs of each part."""
+        parts = self.pairs.parts
+        first, last = int(parts.first[part]), int(parts.last[part])
+        coins = self._whole if part == 0 else WeightedCoins(self.values[self.pairs.within(first, last)])
+        return _span(first, last, coins.log_tail(int(heads[part])), float(parts.share[part]))
 
     @cached_property
     def _powers(self) -> tuple[Int[np.ndarray, " parts"], ...]:
@@ -155,8 +175,8 @@ class WeightedEvidence(Evidence):
         """Those of coins of which the odds of heads grow with their weight."""
         weights = self.values[inside]
         mean = max(float(weights.mean()), 1e-9) if len(weights) else 1.0
-        odds = [2 * math.atanh(s) / mean for s in strengths]
-        return [heads * one - float((np.logaddexp(0, one * weights) - math.log(2)).sum()) for one in odds]
+        log_odds = [2 * math.atanh(s) / mean for s in strengths]  # of a weight of 1
+        return [heads * log - float((np.logaddexp(0, log * weights) - math.log(2)).sum()) for log in log_odds]
 
     def figures(self, matches: Matches) -> WeightFigures:
         """The weights of all pairs and of those that match, and the model that they are from."""
@@ -174,6 +194,16 @@ def evidence_of(pairs: DistinctPairs) -> Evidence:
     """The evidence of a text: weighted if a language model has read its tokens, else counted."""
     surprisal = pairs.tokens.surprisal
     return Evidence(pairs) if surprisal is None else WeightedEvidence(pairs, surprisal)
+
+
+def _log_of(level: float) -> float:
+    return math.log(max(level, MIN_P))
+
+
+def _close(estimates: Logs, wanted: float) -> Int[np.ndarray, " some"]:
+    """The parts whose estimates are about as good as wanted, or better, the best first."""
+    order = np.argsort(np.round(estimates, 9), kind="stable")
+    return order[estimates[order] <= wanted + _SLACK_NATS + _SLACK_SHARE * abs(wanted)]
 
 
 def _span(first: int, last: int, log: float, share: float) -> TokenSpan:

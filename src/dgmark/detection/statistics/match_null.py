@@ -161,8 +161,8 @@ class MatchNull:
         frequencies = np.exp(-2j * np.pi * np.arange(width // 2 + 1) / width)
         transform = np.ones(width // 2 + 1, dtype=np.complex128)
         for kind, weight, size in zip(self.kinds, weights, self.sizes, strict=True):
-            one = sum(w * frequencies**x for w, x in zip(weight, kind.tolist(), strict=True))
-            transform *= one ** int(size)
+            of_kind = sum(w * frequencies**x for w, x in zip(weight, kind.tolist(), strict=True))
+            transform *= of_kind ** int(size)
         distribution = np.fft.irfft(transform, width)
         shifted = np.roll(distribution, width // 2 - middle % width)
         return middle, np.maximum(shifted, 0.0)
@@ -172,11 +172,11 @@ class MatchNull:
 def _sum_of(kind: tuple[int, ...], size: int) -> Float[np.ndarray, " values"]:
     """Distribution of the sum of `size` items of one kind, by repeated squaring."""
     if size == 1:
-        one = np.bincount(kind) / len(kind)
+        chances = np.bincount(kind) / len(kind)
     else:
         half = _sum_of(kind, size // 2)
-        one = np.convolve(half, half)
+        chances = np.convolve(half, half)
         if size % 2:
-            one = np.convolve(one, _sum_of(kind, 1))
-    one.flags.writeable = False
-    return one
+            chances = np.convolve(chances, _sum_of(kind, 1))
+    chances.flags.writeable = False
+    return chances

@@ -13,7 +13,7 @@ from dgmark.detection.reading.reader import ScoredIds
 from dgmark.detection.statistics.parts import Parts
 from dgmark.watermark.bigram import BigramSpec, pair_words, pairs_of
 from dgmark.watermark.spec import check_ids
-from dgmark.watermark.word_classes import told_apart
+from dgmark.watermark.word_classes import class_ids
 
 # so many places in a row at which no new pair stands are a gap: a repetition, or tokens that are not scored
 _GAP = 32
@@ -41,7 +41,7 @@ class DistinctPairs:
         check_ids(tokens.ids, spec.table_size)
         self.tokens = tokens
         self.left, self.right = pairs_of(tokens.positions, spec.nearest, spec.farthest)
-        ids = told_apart(spec, tokens.ids)
+        ids = class_ids(spec, tokens.ids)
         words = pair_words(ids[self.left], ids[self.right])
         # Equal pairs side by side, each in the order of its places. At distance 1 the text 7 5 7 5 has the words a b
         # a at its places: _order is 0 2 1, _repeated 0 1 0, words are a b, first is 0 1, and number is 0 1 0.

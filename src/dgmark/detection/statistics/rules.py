@@ -199,11 +199,7 @@ def rule_test(key: WatermarkKey) -> type[TextTest]:
 
 
 def check_weighs(key: WatermarkKey) -> None:
-    """Refuse a key whose test takes no weights.
-
-    Raises:
-        SettingsError: it takes none.
-    """
+    """Refuse a key whose test takes no weights, with a SettingsError."""
     if not rule_test(key).weighs:
         raise SettingsError(
             f"the rule of key {key.fingerprint}, {key.spec.rule}, has no weighted test: leave the surprisal model out"

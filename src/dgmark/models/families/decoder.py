@@ -36,11 +36,7 @@ _RENAMINGS = {NEMOTRON.name: {r"^encoder\.": "model.", r"^diffusion_head\.": "lm
 
 
 def _config(family: Family, checkpoint: Checkpoint) -> PretrainedConfig:
-    """The checkpoint's configuration for transformers' class.
-
-    Raises:
-        CheckpointFormat: a switch has a value that cannot be loaded, or a field is missing.
-    """
+    """The checkpoint's configuration for transformers' class; see `decoder_config` for what is refused."""
     supported = _SUPPORTED
     if family is NEMOTRON:
         supported = supported | _NEMOTRON_SUPPORTED

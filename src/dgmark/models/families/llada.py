@@ -52,11 +52,7 @@ _SUPPORTED: dict[str, tuple[Any, ...]] = {
 
 
 def llama_config(checkpoint: Checkpoint) -> LlamaConfig:
-    """LLaDA's configuration for transformers' Llama class, with bidirectional attention.
-
-    Raises:
-        CheckpointFormat: the Llama class does not support a switch, or a field is missing.
-    """
+    """LLaDA's configuration for transformers' Llama class; `decoder_config` says what is refused."""
     heads = checkpoint.config.get("n_kv_heads") or checkpoint.require("n_heads")[0]
     return decoder_config(
         LlamaConfig, checkpoint, _NAMES, _SUPPORTED, num_key_value_heads=heads, attention_bias=False, mlp_bias=False

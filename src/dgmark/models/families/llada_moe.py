@@ -33,11 +33,7 @@ _SUPPORTED: dict[str, tuple[Any, ...]] = {
 
 
 def qwen3_moe_config(checkpoint: Checkpoint) -> Qwen3MoeConfig:
-    """LLaDA-MoE's configuration for transformers' Qwen3Moe class, with bidirectional attention.
-
-    Raises:
-        CheckpointFormat: a switch has a value that cannot be loaded, or a field is missing.
-    """
+    """LLaDA-MoE's configuration for transformers' Qwen3Moe class; without experts in each layer it is refused."""
     if 0 in (checkpoint.config.get("moe_layer_freq") or ()):
         raise CheckpointFormat(f"{checkpoint.folder}: layers without experts cannot be loaded")
     config = decoder_config(Qwen3MoeConfig, checkpoint, _NAMES, _SUPPORTED, norm_topk_prob=False)

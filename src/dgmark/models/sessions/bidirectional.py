@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from dgmark.models.sessions.cache import WindowCache
+from dgmark.models.sessions.cache import WindowCache, cache_argument
 from dgmark.models.sessions.rows import WindowSession, output_logits, padded_inputs, predicting
 
 
@@ -28,7 +28,8 @@ class BidirectionalSession(WindowSession):
             return super().begin(ids, start, stop)
         self._drop_rows()
         self._cache = WindowCache()
-        logits = self._whole(ids, start, stop, self._padding, past_key_values=self._cache)
+        kept = cache_argument(self._network, self._cache)
+        logits = self._whole(ids, start, stop, self._padding, use_cache=True, **kept)
         self._cache.settle_outside(*self._window(start, stop, ids.shape[1]))
         return logits
 
@@ -36,10 +37,10 @@ class BidirectionalSession(WindowSession):
         """The columns that are not cached."""
         return max(start - self._shift, 0), stop if self._mode == "dual" else length
 
-    def _whole(self, ids: Tensor, start: int, stop: int, padding: Tensor | None, **options: Any) -> Tensor:
+    def _whole(
+        self, ids: Tensor, start: int, stop: int, padding: Tensor | None, use_cache: bool = False, **options: Any
+    ) -> Tensor:
         if padding is not None:
             options |= padded_inputs(padding, ids.shape[1])
-        hidden = self._network.base_model(
-            input_ids=ids, use_cache="past_key_values" in options, **options
-        ).last_hidden_state
+        hidden = self._network.base_model(input_ids=ids, use_cache=use_cache, **options).last_hidden_state
         return output_logits(self._network, hidden[:, predicting(start, stop, self._shift, ids.device)])

@@ -4,6 +4,9 @@ The canvases of a lookahead share the cache: their windows are side by side in o
 This module knows neither blocks nor when a cache is exact; the sessions do.
 """
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -88,6 +91,17 @@ class WindowCache(Cache):
         return self.settled + query_length, 0
 
 
+def cache_argument(network: PreTrainedModel, cache: WindowCache) -> dict[str, WindowCache]:
+    """The cache under the name that the network's forward has for it."""
+    return {_cache_name(type(network.base_model).forward): cache}
+
+
+@functools.cache
+def _cache_name(forward: Callable[..., object]) -> str:
+    """`cache` from transformers 5.24 on, `past_key_values` before."""
+    return "cache" if "cache" in inspect.signature(forward).parameters else "past_key_values"
+
+
 def forward_windows(
     network: PreTrainedModel,
     cache: WindowCache,
@@ -119,14 +133,14 @@ def forward_windows(
             mask = mask & (key >= padding[:, None])[:, None, None]
     if several > 1:  # one after the other; rows with fewer windows compute some that are not used
         place = torch.arange(len(owner)) - (counts.cumsum(0) - counts)[row]
-        at = tuple(on_device(one, windows.device) for one in (row, place))
+        at = tuple(on_device(index, windows.device) for index in (row, place))
         windows = windows.new_zeros(len(rows), several, width).index_put(at, windows).view(len(rows), -1)
     hidden: Tensor = network.base_model(
         input_ids=windows,
         position_ids=positions,
         attention_mask=mask,
-        past_key_values=cache.over(rows),
         use_cache=True,
+        **cache_argument(network, cache.over(rows)),
     ).last_hidden_state.to(windows.device)
     return hidden if at is None else hidden.view(len(rows), several, width, -1)[at]
 

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from dgmark.errors import SettingsError
 from dgmark.models.denoiser import BlockOrigin, CacheMode
 from dgmark.models.host import on_device
+from dgmark.models.sessions.cache import cache_argument
 from dgmark.models.sessions.rows import WindowSession, output_logits, padded_inputs, predicting
 
 
@@ -32,8 +33,7 @@ def check_exact(cache: CacheMode) -> None:
 def mask_block(start: int, stop: int, block: int, offset: int = 0, origin: BlockOrigin = "canvas") -> tuple[int, int]:
     """The columns of the mask's block that the positions [start, stop) are in, where a block begins at `offset`.
 
-    Raises:
-        SettingsError: they are in more than one.
+    Positions in more than one block are a SettingsError.
     """
     high = ((start - offset) // block + 1) * block + offset
     if stop > high:
@@ -144,8 +144,8 @@ class CausalSession(WindowSession):
             input_ids=ids[:, done:low],
             position_ids=positions[:, done:],
             attention_mask=self._mask(done, low, ids.device, self._padding, low),
-            past_key_values=self._cache,
             use_cache=True,
+            **cache_argument(self._network, self._cache),
         ).last_hidden_state
         self._last = hidden[:, -1:].to(ids.device)
         self._cache.settle(low - done)

@@ -21,9 +21,9 @@ class GumbelSide(OneKeySide):
     _last: tuple[Tensor, Tensor] | None = None
 
     @classmethod
-    def check(cls, config: DecodeConfig) -> None:
+    def check_config(cls, config: DecodeConfig) -> None:
         """Refuse what takes the draw away, or the noise, too."""
-        super().check(config)
+        super().check_config(config)
         if config.greedy:
             raise SettingsError(
                 "0 draws nothing, and this watermark draws by keyed noise: use more", field="temperature"

@@ -23,13 +23,13 @@ class ReplayMarkSide(OneKeySide):
         self._readings: dict[int, tuple[list[int], Readings]] = {}
 
     @classmethod
-    def check_for(cls, key: WatermarkKey, config: DecodeConfig) -> None:
+    def check_config_for(cls, key: WatermarkKey, config: DecodeConfig) -> None:
         """Refuse greedy decoding, which has no draw to repeat, longer texts than the key's, and other blocks.
 
         Raises:
             SettingsError: a setting is one of these, or has no meaning here; it names the field.
         """
-        super().check_for(key, config)
+        super().check_config_for(key, config)
         spec = spec_as(ReplayMarkSpec, key)
         if config.length > spec.text_length:
             raise SettingsError(

@@ -13,7 +13,7 @@ from itertools import chain, groupby, pairwise
 import numpy as np
 from jaxtyping import Float
 
-from dgmark.rows.jsonl import Row
+from dgmark.rows.item import Row
 from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, mean
 from dgmark_lab.experiments.cells import CellRows, StoredRun

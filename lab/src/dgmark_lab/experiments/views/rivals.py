@@ -13,7 +13,7 @@ import numpy as np
 from dgmark import Detector
 from dgmark.detection.statistics.rules import rule_test
 from dgmark.models.language_model import LanguageModel
-from dgmark.rows.jsonl import Row
+from dgmark.rows.item import Row
 from dgmark_lab.evaluate.diversity import distinct_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, mean, percent, perplexity, quantile
 from dgmark_lab.experiments.cells import CellRows, StoredRun

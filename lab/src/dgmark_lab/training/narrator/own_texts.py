@@ -18,7 +18,7 @@ from transformers import LlamaForCausalLM, LogitsProcessorList, RepetitionPenalt
 from dgmark.checkpoint.families import BLOCK_LLAMA
 from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.cli.console import stderr
-from dgmark.rows.row_file import RowFile
+from dgmark.rows.sinks import RowFile
 from dgmark_lab.evaluate.diversity import repeated_ngrams
 from dgmark_lab.training.config import OwnTexts, Sampling
 
@@ -50,7 +50,8 @@ def write_own_texts(base: Path, path: Path, settings: OwnTexts) -> None:
     """
     with RowFile(path, {"settings": settings.model_dump(exclude={"texts"})}) as file:
         batches = -(-settings.texts // settings.batch)
-        missing = [number for number in range(batches) if str(number) not in file.done]
+        done = {row["id"] for row in file.rows()}
+        missing = [number for number in range(batches) if str(number) not in done]
         if not missing:
             return
         tokenizer = read_tokenizer(base, base.name)

@@ -123,8 +123,8 @@ def _short_lines(text: str) -> Iterator[tuple[int, int, str]]:
     for lines in _runs(text, _FEW, 0):
         usual = _usual_distance(lines)
         texts = [text[line.start : line.end] for line in lines]
-        lower = statistics.mean(one.lstrip("\"'“‘(")[:1].islower() for one in texts)
-        words = [word for one in texts for word in one.split()]
+        lower = statistics.mean(line.lstrip("\"'“‘(")[:1].islower() for line in texts)
+        words = [word for line in texts for word in line.split()]
         if lower >= _SHARE_LOWER and _are_words(words) and not _is_list(texts):
             for line, after in pairwise(lines):
                 yield line.end, after.start, " " if after.number - line.number == usual else "\n"

@@ -180,7 +180,7 @@ def fold_homoglyphs(text: str) -> str:
         for word, other in zip(words, alike, strict=True)
     ]
     around = zip(_last_known(latin), reversed(_last_known(latin[::-1])), strict=True)
-    fold = [one or (one is None and {True} == {*both} - {None}) for one, both in zip(latin, around, strict=True)]
+    fold = [known or (known is None and {True} == {*both} - {None}) for known, both in zip(latin, around, strict=True)]
     pieces[1::2] = [other if yes else word for word, other, yes in zip(words, alike, fold, strict=True)]
     return "".join(pieces)
 

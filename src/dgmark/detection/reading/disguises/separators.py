@@ -40,9 +40,9 @@ def _separators(text: str) -> Iterator[tuple[int, int, str]]:
     taken: dict[int, tuple[int, int, str]] = {}
     for separator in _often_between(between):
         pattern = re.compile(re.escape(separator).replace("0", r"\d+"))
-        for one, run in groupby(range(len(gaps)), lambda number: separator in between[number]):  # noqa: B023
+        for stands, run in groupby(range(len(gaps)), lambda number: separator in between[number]):  # noqa: B023
             numbers = list(run)
-            if not one or len(numbers) < _LEAST:
+            if not stands or len(numbers) < _LEAST:
                 continue
             for number in numbers:
                 place = pattern.search(text, *gaps[number])

@@ -6,9 +6,8 @@ Knows nothing of the meaning of the columns.
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -17,8 +16,9 @@ from typing import Any
 from dgmark.arguments.column_names import Fields, check_added
 from dgmark.errors import InputError, NoTexts, ResumeMismatch, SettingsError
 from dgmark.files.outputs import atomic_file, check_output
-from dgmark.rows.jsonl import Row
+from dgmark.rows.item import Item, Row
 from dgmark.rows.parquet import batches_of, is_parquet, is_url, located, open_parquet, opened, values_in, version_of
+from dgmark.rows.sinks import Result, RowSink, Sink
 
 # rows of a row group, and bytes of these in memory, of which the first that is reached counts
 _GROUP_ROWS, _GROUP_BYTES = 65_536, 2**25
@@ -26,38 +26,75 @@ _GROUP_ROWS, _GROUP_BYTES = 65_536, 2**25
 _METADATA = b"dgmark"
 
 
-@dataclass(frozen=True)
-class ParquetTarget:
+class ParquetSink(Sink):
     """A Parquet file with the rows of other ones and the columns of what was made of each row.
 
     What is made of the rows stands in a file of rows beside it, until the target is written whole.
 
-    Attributes:
+    Args:
         place: the file.
         sources: the files of the rows, in order.
         made_with: everything that the added columns depend on except the rows, as plain JSON values.
         fields: the added columns.
         prefix: what their names begin with.
+        sink_of: makes the sink of the file of rows at a path; what is left out stands in no other column.
+        columns_of: the added columns of a row; by default its fields.
     """
 
-    place: str
-    sources: Sequence[str]
-    made_with: Row
-    fields: Fields
-    prefix: str = ""
-
-    def __post_init__(self) -> None:
-        if not all(map(is_parquet, self.sources)):
+    def __init__(
+        self,
+        place: str,
+        sources: Sequence[str],
+        made_with: Row,
+        fields: Fields,
+        prefix: str,
+        sink_of: Callable[[Path], RowSink],
+        columns_of: Callable[[Row], Row] = lambda row: row,
+    ) -> None:
+        if not all(map(is_parquet, sources)):
             raise SettingsError(
                 "Parquet is made from Parquet: give files that end in .parquet, or write JSON Lines with --out x.jsonl"
             )
-        if not is_url(self.place):
-            check_output(Path(self.place), [one for one in self.sources if not is_url(one)])
+        if not is_url(place):
+            check_output(Path(place), [source for source in sources if not is_url(source)])
+        self.place, self.sources, self.fields, self.prefix = place, sources, fields, prefix
+        self._made_with, self._columns_of = made_with, columns_of
+        # that of a URL lies in the working folder
+        self._rows = sink_of(Path(f"{place.rpartition('/')[2] if is_url(place) else place}.jsonl"))
 
-    @property
-    def rows_file(self) -> Path:
-        """The file of rows; that of a URL lies in the working folder."""
-        return Path(f"{self.place.rpartition('/')[2] if is_url(self.place) else self.place}.jsonl")
+    def __enter__(self) -> "ParquetSink":
+        self.schema  # noqa: B018 (before the work)
+        self._versions  # noqa: B018 (those of the start)
+        self._finished = self._is_finished()
+        if not self._finished:
+            self._rows.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._finished:
+            self._rows.__exit__()
+
+    def missing(self, items: Iterable[Item], count: Callable[[Row], object]) -> Iterable[Item]:
+        """The items that neither the target nor the file of rows has a row for, see `Sink`."""
+        if not self._finished:
+            return self._rows.missing(items, count)
+        for row in values_in([self.place], list(self.fields), self.prefix):
+            count(row)
+        return ()
+
+    def append(self, results: Sequence[Result]) -> None:
+        """Add rows to the file of rows."""
+        self._rows.append(results)
+
+    def finish(self) -> None:
+        """Write the target, whole or not at all, and remove the file of rows.
+
+        Raises:
+            InputError: the target cannot be written; the file of rows stays.
+        """
+        if not self._finished:
+            self._rows.finish()
+            self._write(map(self._columns_of, self._rows.rows()))
 
     @cached_property
     def schema(self) -> Any:
@@ -82,13 +119,12 @@ class ParquetTarget:
             schemas[0] = schemas[0].append(field)
         return schemas[0]
 
-    def is_finished(self) -> bool:
+    def _is_finished(self) -> bool:
         """Whether the target is there, of the same sources and settings.
 
         Raises:
             ResumeMismatch: it is there, of other ones, or not from dgmark.
         """
-        self._versions  # noqa: B018 (those of the start)
         filesystem, path = located(self.place)
         if not filesystem.exists(path):
             return False
@@ -120,17 +156,10 @@ class ParquetTarget:
         for source in self.sources:
             with opened(source) as file:
                 whole.update(hashlib.file_digest(file, "sha256").digest())
-        return {**self.made_with, "prefix": self.prefix, "source": whole.hexdigest()}
+        return {**self._made_with, "prefix": self.prefix, "source": whole.hexdigest()}
 
-    def write(self, rows: Iterator[Row]) -> None:
-        """Write the target, whole or not at all.
-
-        Args:
-            rows: what was made of each row of the sources, in order.
-
-        Raises:
-            InputError: the target cannot be written; the file of rows stays.
-        """
+    def _write(self, rows: Iterator[Row]) -> None:
+        """Write the target with the columns of these rows, one for each row of the sources, in order."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -144,10 +173,10 @@ class ParquetTarget:
                 self._check_unchanged()
         except OSError as error:
             raise InputError(
-                f"{self.place} cannot be written: {error.strerror or error}; the results are kept in {self.rows_file}: "
-                "make room, and run the same command again"
+                f"{self.place} cannot be written: {error.strerror or error}; the results are kept in "
+                f"{self._rows.path}: make room, and run the same command again"
             ) from error
-        self.rows_file.unlink(missing_ok=True)
+        self._rows.path.unlink(missing_ok=True)
 
     def _check_unchanged(self) -> None:
         for source, seen in zip(self.sources, self._versions, strict=True):
@@ -173,10 +202,6 @@ class ParquetTarget:
             yield (path := Path(folder, "whole.parquet"))
             filesystem.makedirs(target.rpartition("/")[0], exist_ok=True)
             filesystem.put_file(str(path), target)
-
-    def values(self, columns: Sequence[str]) -> Iterator[Row]:
-        """Some of the added columns of the rows of the finished target; see `values_in`."""
-        return values_in([self.place], columns, self.prefix)
 
 
 def _groups(batches: Iterator[Any]) -> Iterator[list[Any]]:

@@ -1,4 +1,4 @@
-"""Files of rows that grow, and that a later run continues where an earlier one stopped.
+"""Where the results of a run go: files of rows that grow, and that a later run continues where an earlier one stopped.
 
 One process writes a file at a time. A file is only ever appended to, and cut back to its last good row. Knows nothing
 about the meaning of the rows.
@@ -7,20 +7,178 @@ about the meaning of the rows.
 import json
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from dgmark.arguments.checks import as_path
 from dgmark.errors import InputError, ResumeMismatch
-from dgmark.rows.jsonl import Row, to_line
+from dgmark.rows.item import Item, Row
+from dgmark.rows.jsonl import to_line
 
 # the field that all rows of one file share, including error rows
 SETTINGS = "settings"
 # every row that dgmark writes begins like this
 _ROW_START = b'{"id": '
+
+# an item and what was made of it, which is None if the item has an error
+Result = tuple[Item, Any]
+
+
+class Sink:
+    """Where results go. This one keeps none, so that all are made."""
+
+    def missing(self, items: Iterable[Item], count: Callable[[Row], object]) -> Iterable[Item]:
+        """The items that are still to be worked on.
+
+        Args:
+            items: all items of the run.
+            count: called with the row of each of the others.
+
+        Raises:
+            ResumeMismatch: the sink holds results of other items.
+        """
+        del count
+        return items
+
+    def append(self, results: Sequence[Result]) -> None:
+        """Add results; they are kept when this returns."""
+
+    def finish(self) -> None:
+        """Do what remains once the results of all items are there."""
+
+    def __enter__(self) -> "Sink":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Printed(Sink):
+    """Results that are printed.
+
+    Args:
+        one: prints a result as soon as it is there.
+        all_of_them: prints all results at the end.
+    """
+
+    def __init__(
+        self,
+        one: Callable[[Item, Any], object] | None = None,
+        all_of_them: Callable[[list[Result]], object] | None = None,
+    ) -> None:
+        self._one, self._all = one, all_of_them
+        self._results: list[Result] = []
+
+    def append(self, results: Sequence[Result]) -> None:
+        """Print results, or keep them for the end."""
+        if self._all is not None:
+            self._results += results
+        if self._one is not None:
+            for result in results:
+                self._one(*result)
+
+    def finish(self) -> None:
+        """Print all results, if that is to be done at the end."""
+        if self._all is not None:
+            self._all(self._results)
+
+
+class RowSink(Sink):
+    """A `RowFile` of the results.
+
+    In order, the file holds the row of every item, in the order of the items, and error rows stand among the others:
+    items need no ids of their own, and none of them is in memory. Otherwise a row is known by its id. The items are all
+    in memory, those without a row are made whatever their order, and error rows stand last, so that the next run makes
+    them again.
+
+    Args:
+        path: the file.
+        shared: fields that every finished row of the file shares.
+        row_of: the row of an item and of what was made of it.
+        in_order: whether rows stand in the order of the items.
+        source: `Item.source` in words, such as "prompt or seed".
+        on_rows: called with the rows of each call of `append`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        shared: Row,
+        row_of: Callable[[Item, Any], Row],
+        *,
+        in_order: bool = False,
+        source: str = "text",
+        on_rows: Callable[[list[Row]], object] | None = None,
+    ) -> None:
+        self.path = path
+        self._shared, self._row_of, self._on_rows = shared, row_of, on_rows
+        self._in_order, self._source = in_order, source
+        self._ids: list[str] = []
+        self._failed: list[Row] = []
+
+    def __enter__(self) -> "RowSink":
+        self._file = RowFile(self.path, self._shared)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def missing(self, items: Iterable[Item], count: Callable[[Row], object]) -> Iterable[Item]:
+        """The items without a row, see `Sink`."""
+        if self._in_order:
+            left = iter(items)
+            for row in self._file.rows():
+                self._check(row, next(left, None))
+                count(row)
+            return left
+        items = list(items)
+        self._ids = [item.row_id for item in items]
+        of_ids, finished = dict(zip(self._ids, items, strict=True)), set[str]()
+        for row in self._file.rows():
+            item = of_ids.get(row["id"])
+            if item is not None and "error" not in row:
+                self._check(row, item)
+                count(row)
+                finished.add(item.row_id)
+        return [item for item in items if item.row_id not in finished]
+
+    def _check(self, row: Row, item: Item | None) -> None:
+        """Refuse a row that was not made from an item.
+
+        Raises:
+            ResumeMismatch: it was not.
+        """
+        if item is None or row["id"] != item.row_id:
+            what = repr(item.row_id) if item else "no more"
+            raise ResumeMismatch(
+                f"{self.path} holds row {row['id']!r} where the inputs have {what}; "
+                "give the same inputs in the same order, choose another --out, or delete the file to start again"
+            )
+        if any(row.get(name) != value for name, value in item.source.items()):
+            raise ResumeMismatch(
+                f"{self.path} holds a row {row['id']!r} made from a different {self._source}; choose another --out, or "
+                "delete the file to start again"
+            )
+
+    def append(self, results: Sequence[Result]) -> None:
+        """Add the rows of results, which are on disk when this returns; error rows in order only."""
+        rows = [self._row_of(*result) for result in results]
+        good = [row for row in rows if self._in_order or "error" not in row]
+        self._file.append(good)
+        self._failed += [row for row in rows if not self._in_order and "error" in row]
+        if self._on_rows is not None:
+            self._on_rows(rows)
+
+    def finish(self) -> None:
+        """Add the error rows that were kept back."""
+        if self._failed:
+            self._file.append(self._failed)
+
+    def rows(self) -> Iterator[Row]:
+        """The rows of all items, in the order of the items."""
+        return self._file.rows() if self._in_order else self._file.rows_of(self._ids)
 
 
 class RowFile:
@@ -38,14 +196,13 @@ class RowFile:
             the rows have no settings.
     """
 
-    def __init__(self, path: Path, must_agree: Row, same: Sequence[str] = ()) -> None:
+    def __init__(self, path: Path, shared: Row) -> None:
         """Open or create `path`.
 
         Args:
             path: the file, or a link to it.
-            must_agree: fields that every finished row of one file shares; rows with other values belong to another
-                run. At least one.
-            same: fields of a finished row to remember in `done`.
+            shared: fields that every finished row of one file shares; rows with other values belong to another run.
+                At least one.
 
         Raises:
             InputError: another process is writing the file.
@@ -53,20 +210,14 @@ class RowFile:
             InputError: the file cannot be written.
         """
         self.path = path
-        self.mark = {SETTINGS: must_agree[SETTINGS]} if SETTINGS in must_agree else dict(must_agree)
-        self._same = same
+        self.mark = {SETTINGS: shared[SETTINGS]} if SETTINGS in shared else dict(shared)
         self._file = _opened(path)
         try:
             lock(self._file, path)
-            self._keep = self._length_to_keep(must_agree)  # bytes
+            self._keep = self._length_to_keep(shared)  # bytes
         except BaseException:
             self._file.close()
             raise
-
-    @cached_property
-    def done(self) -> dict[str, Row]:
-        """The `same` fields of the finished rows, by id."""
-        return {row["id"]: {name: row.get(name) for name in self._same} for row in self.rows() if "error" not in row}
 
     def rows(self) -> Iterator[Row]:
         """Read the rows that the file keeps, in order; one is in memory at a time."""
@@ -122,7 +273,7 @@ class RowFile:
             lines.seek(0)
             yield lines
 
-    def _length_to_keep(self, must_agree: Row) -> int:
+    def _length_to_keep(self, shared: Row) -> int:
         """Check every line, and return where the last finished row ends."""
         end = keep = 0
         with self._lines() as lines:
@@ -142,11 +293,11 @@ class RowFile:
                         raise _foreign(self.path)
                     break
                 end += len(line)
-                if "error" not in self._own_row(line, must_agree):
+                if "error" not in self._own_row(line, shared):
                     keep = end
         return keep
 
-    def _own_row(self, line: bytes, must_agree: Row) -> Row:
+    def _own_row(self, line: bytes, shared: Row) -> Row:
         """Parse a line, and check that it is a row of this run."""
         try:
             row = json.loads(line)
@@ -154,8 +305,8 @@ class RowFile:
             raise _foreign(self.path) from None
         if not isinstance(row, dict):
             raise _foreign(self.path)
-        shared = self.mark if "error" in row else must_agree
-        different = [name for name, value in shared.items() if row.get(name) != value]
+        expected = self.mark if "error" in row else shared
+        different = [name for name, value in expected.items() if row.get(name) != value]
         if different:
             raise ResumeMismatch(
                 f"{self.path} holds rows of another run, which differs in {', '.join(different)}; "
@@ -163,11 +314,15 @@ class RowFile:
             )
         return row
 
+    def close(self) -> None:
+        """Let other processes write the file."""
+        self._file.close()
+
     def __enter__(self) -> "RowFile":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self.close()
 
 
 def _opened(path: Path) -> IO[bytes]:

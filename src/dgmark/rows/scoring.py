@@ -1,0 +1,257 @@
+"""The work of a run that detects: items scored, and the rows of their detections.
+
+Knows nothing of how a text is scored.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from dgmark.arguments.checks import as_path, flag, instance
+from dgmark.arguments.digests import sha256_of
+from dgmark.detection.detector import Detector
+from dgmark.detection.keyring import Keyring
+from dgmark.detection.reading.reader import Ranges, checked_ranges
+from dgmark.detection.results.legibility import of_document
+from dgmark.detection.results.result import DETECT_FIELDS, DETECTION_SCHEMA, STATISTICS_VERSION, Detection
+from dgmark.detection.row_keys import AnyScorer, RowKeys, detect_rows
+from dgmark.detection.scorer import Scorer
+from dgmark.errors import DgmarkError, SettingsError, each
+from dgmark.files.inputs import names_of
+from dgmark.files.outputs import check_output
+from dgmark.rows.item import SOURCE_SHA256, Item, Row, Tally
+from dgmark.rows.parquet import is_parquet
+from dgmark.rows.parquet_sink import ParquetSink
+from dgmark.rows.run import run
+from dgmark.rows.sinks import SETTINGS, RowSink, Sink
+from dgmark.rows.sources import RowReading, files_of, read_sources, read_texts
+from dgmark.rows.workers import check_workers
+from dgmark.watermark.key import WatermarkKey, check_key
+
+Source = str | os.PathLike[str]
+
+
+def keys_of(scorer: AnyScorer) -> Sequence[WatermarkKey]:
+    """The keys that a scorer knows."""
+    if isinstance(scorer, RowKeys):
+        return [*scorer.keys.values()]
+    return scorer.keys if isinstance(scorer, Keyring) else [one_key(scorer).key]
+
+
+def one_key(scorer: AnyScorer) -> Detector:
+    """The scorer as a `Detector`, which spans, ranges, and tokens for display need.
+
+    Raises:
+        SettingsError: the scorer looks for several keys.
+    """
+    if isinstance(scorer, Detector):
+        return scorer
+    raise SettingsError(f"spans, ranges and single tokens need one key: use a Detector, not a {type(scorer).__name__}")
+
+
+@dataclass(frozen=True)
+class ScoringOptions:
+    """What to do with each text in addition to the plain detection.
+
+    Attributes:
+        only: ranges [start, end) to score, in characters (in indices for ids); the whole text by default.
+        spans: whether to find the spans that carry the mark.
+        payload: whether rows state the sub-key found, which is the payload of the text.
+    """
+
+    only: Ranges = ()
+    spans: bool = False
+    payload: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether only the plain detection is computed."""
+        return not (self.only or self.spans)
+
+    def check(self, scorer: AnyScorer | WatermarkKey) -> AnyScorer:
+        """The scorer, or the detector of a key, once it can do this and its tokenizer is loaded.
+
+        Raises:
+            SettingsError: it is neither a scorer nor a key; ranges or spans are requested without one key, or together
+                with normalisation; spans with a key whose rule finds none; or payloads without keys that have
+                sub-keys.
+            ModelNotFound: the tokenizer is unavailable.
+        """
+        if not isinstance(scorer, AnyScorer):
+            check_key(scorer)
+            scorer = Detector(scorer)
+        keys = keys_of(scorer)
+        if self.payload and all(key.spec.subkeys == 1 for key in keys):
+            raise SettingsError(
+                "a payload is the sub-key of a text, and no key here has sub-keys: leave the payload out, or make a "
+                "key with `dgmark keygen --subkeys`"
+            )
+        if not self.plain and one_key(scorer).normalise:
+            raise SettingsError("ranges and spans refer to the unchanged text: leave normalisation out")
+        if self.spans and (why := one_key(scorer).no_spans):
+            raise SettingsError(why, field="spans")
+        if isinstance(scorer, Scorer):
+            scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
+        return scorer
+
+
+def detect_file(
+    scorer: AnyScorer | WatermarkKey,
+    inputs: Source | Iterable[Source],
+    out: Source,
+    *,
+    workers: int = 1,
+    ids: bool = False,
+    only: Ranges = (),
+    spans: bool = False,
+    payload: bool = False,
+    text_column: str | None = None,
+    id_column: str | None = None,
+    key_column: str | None = None,
+    prefix: str = "",
+    on_rows: Callable[[list[Row]], object] | None = None,
+) -> Tally:
+    """Score the texts of files into a file, one row a text, in order, as `dgmark detect --out` does.
+
+    Each row is written to a JSON Lines file as soon as it is scored. If that already holds rows of the same inputs and
+    settings, they stay and the missing rows are added; a line that a crash cut off, and error rows at the end, are
+    scored again. An input that cannot be scored becomes a row with an `error` and does not stop the others. Memory does
+    not grow with the number of texts.
+
+    A Parquet file is made from Parquet files: their rows with the columns of `DetectColumns`. It is written at the end,
+    from a file of rows beside it (`found.parquet.jsonl`), which is then removed.
+
+    Args:
+        scorer: a `Detector`, a `Keyring`, a `RowKeys`, or a key, for which a `Detector` is made.
+        inputs: documents that `read_document` reads, JSON Lines (.jsonl, .ndjson, also .gz; fields id, text,
+            token_ids), Parquet, folders of these, or "-" for standard input.
+        out: the file to write or to resume; it must lie outside the inputs.
+        workers: number of processes. With more than one, a script must be a file, and needs
+            `if __name__ == "__main__":` around its calls.
+        ids: score the "token_ids" of rows that also hold "text".
+        only: ranges [start, end) to score, in characters (in indices for ids), chosen without the key.
+        spans: also find the spans that carry the mark.
+        payload: also state the sub-key found, which is the payload of the text.
+        text_column: the column or field that holds the texts of rows and tables; by default "text".
+        id_column: the column or field that holds the ids of rows.
+        key_column: the column or field that names the key of each row, for a `RowKeys`.
+        prefix: what the names of the columns begin with that are added to those of Parquet files.
+        on_rows: called with each list of rows, once they are in the file of rows.
+
+    Returns:
+        The counts of all rows of the file, including those of earlier runs.
+
+    Raises:
+        SettingsError: `scorer` is neither a scorer nor a key, `workers` is not a whole number from 1 to 256, ranges or
+            spans are requested without one dgMARK key or for Parquet, an argument has the wrong type, the output lies
+            among the inputs, or is Parquet that is not made from Parquet.
+        ModelNotFound: the tokenizer is unavailable.
+        MissingExtra: reading an input needs a package that is not installed.
+        ResumeMismatch: the file holds rows of other inputs or settings, or a text changed under its id; the file is
+            left unchanged.
+        InputError: the file cannot be written, or another process is writing it.
+    """
+    if on_rows is not None and not callable(on_rows):
+        raise SettingsError(f"on_rows is a function of a list of rows, not a {type(on_rows).__name__}")
+    if isinstance(scorer, RowKeys) == (key_column is None):
+        raise SettingsError("a column of keys belongs to a RowKeys, which has the keys that it names: give both")
+    check_workers(workers)
+    reading = RowReading(text_column, id_column, key_column, flag("ids", ids))
+    scoring = ScoringOptions(checked_ranges(only), flag("spans", spans), flag("payload", payload))
+    scorer = scoring.check(scorer)
+    settings, tally = settings_hash(scorer, scoring, ids=ids), Tally()
+    shared = {"schema": DETECTION_SCHEMA, **shared_fields(scorer), SETTINGS: settings}
+    row_of = partial(to_row, payload=payload)
+    sink_of = partial(RowSink, shared=shared, row_of=row_of, in_order=True, source="text or key", on_rows=on_rows)
+    if is_parquet(as_path(out, "the output")):
+        if not scoring.plain:
+            raise SettingsError("columns of Parquet hold no spans: leave spans and ranges out, or write JSON Lines")
+        files = files_of(names_of(inputs))
+        made_with = {"settings": settings, "columns": [text_column, id_column, key_column]}
+        prefix = instance("the prefix", prefix, str)
+        sink: Sink = ParquetSink(os.fspath(out), files, made_with, DETECT_FIELDS, prefix, sink_of)
+        items: Iterator[Item] = chain.from_iterable(read_texts(file, reading) for file in files)
+    else:
+        sources = [name if is_parquet(name) else str(Path(name)) for name in names_of(inputs)]
+        check_output(Path(out), sources)
+        sink = sink_of(Path(out))
+        items = read_sources(sources, reading, on_skip=tally.skipped.append)
+    return run(to_score(items, scorer), partial(score, scorer, scoring), sink, tally=tally, workers=workers)
+
+
+def shared_fields(scorer: AnyScorer) -> Row:
+    """The fields that all detections of a scorer have in common."""
+    if isinstance(scorer, RowKeys):
+        return {"fpr": scorer.settings["fpr"], "keys_tested": 1}
+    keys = scorer.settings["keys"]
+    one_of_them = {"key_fingerprint": keys[0].partition("/")[0]} if len(keys) == 1 else {}
+    return {"fpr": scorer.settings["fpr"], "keys_tested": len(keys), **one_of_them}
+
+
+def settings_hash(scorer: AnyScorer, scoring: ScoringOptions, *, ids: bool) -> str:
+    """A short hash of everything that a row depends on except its text. All rows of one file share it."""
+    everything = {
+        "schema": DETECTION_SCHEMA,
+        "statistics": STATISTICS_VERSION,
+        **scorer.settings,
+        "only": list(scoring.only),
+        "spans": scoring.spans,
+        "ids": ids,
+        **({"payload": True} if scoring.payload else {}),
+    }
+    return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def to_score(items: Iterable[Item], scorer: AnyScorer) -> Iterator[Item]:
+    """The items with what their rows state of their sources: the hash of the text, and the key that the row names."""
+    for item in items:
+        source: Row = {SOURCE_SHA256: None if item.content is None else sha256_of(item.content)}
+        if isinstance(scorer, RowKeys):
+            (detector,) = each(scorer.detector, [item.key])
+            source["key_fingerprint"] = detector.key.fingerprint if isinstance(detector, Detector) else None
+        yield replace(item, source=source)
+
+
+def to_row(item: Item, detection: Detection | None, *, payload: bool = False) -> Row:
+    """A detection, or the error of its item, as a row; with `payload`, the sub-key found is in it."""
+    if detection is None:
+        return item.error_row(DETECTION_SCHEMA, **item.source)
+    about: Row = {name: value for name in ("file", "place", "kind") if (value := getattr(item, name)) is not None}
+    if item.kind is not None or item.notes:
+        about["notes"] = list(item.notes)
+    sha256 = item.source[SOURCE_SHA256]
+    return {**detection.to_row(item.row_id, payload=payload), **about, SOURCE_SHA256: sha256}
+
+
+def score(scorer: AnyScorer, scoring: ScoringOptions, items: Sequence[Item]) -> list[Detection | DgmarkError]:
+    """Score some texts: together, unless spans or ranges are wanted. In the place of one that cannot be, its error."""
+    if scoring.plain:
+        found = detect_rows(scorer, [(item.content, item.key) for item in items])
+    else:
+        found = each(partial(_detect, one_key(scorer), scoring), items)
+    pairs = zip(items, found, strict=True)
+    return each(
+        partial(_in_document, scorer),
+        [one if isinstance(one, DgmarkError) else (item, one) for item, one in pairs],
+    )
+
+
+def _in_document(scorer: AnyScorer, found: tuple[Item, Detection]) -> Detection:
+    """What was found in an item, in the light of what its document lacks."""
+    item, detection = found
+    if item.kind is None:
+        return detection
+    reader = (scorer.detector(item.key) if isinstance(scorer, RowKeys) else scorer).reader
+    about: dict[str, Any] = {"incomplete": item.incomplete, "uncertain_because": item.uncertain_because}
+    return of_document(detection, reader, item.content, **about)
+
+
+def _detect(detector: Detector, scoring: ScoringOptions, item: Item) -> Detection:
+    detection = detector.detect(item.content, only=scoring.only or None)
+    return detection.with_spans(detector.spans(item.content), item.content) if scoring.spans else detection

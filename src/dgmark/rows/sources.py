@@ -1,0 +1,376 @@
+"""What a run reads: texts and rows from documents, folders, JSON Lines, Parquet, tables and standard input.
+
+Each becomes an `Item`. What cannot be used is one with an error, and the others are read. Knows nothing of tokens and
+keys.
+"""
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from dgmark.arguments.checks import instance
+from dgmark.arguments.contents import as_text, id_of_row, is_id, is_missing
+from dgmark.detection.reading.disguises.markup_signs import markup_note
+from dgmark.errors import InputError, NoTexts
+from dgmark.files.inputs import MAX_LINE_BYTES, STDIN, STDIN_NAME, checked_size, decode, open_input
+from dgmark.files.outputs import is_protected
+from dgmark.rows.documents import MAX_BYTES, Document, folder_suffixes, read_opened
+from dgmark.rows.item import Item, Row
+from dgmark.rows.jsonl import SUFFIXES, is_rows, open_lines, read_rows, rows_or_text
+from dgmark.rows.parquet import PARQUET_SUFFIXES, is_parquet, parquet_rows
+from dgmark.rows.tables import ID_COLUMN, TEXT_COLUMN, Columns
+
+PROMPT_COLUMN = "prompt"
+# characters of a text, or token ids of a response: more than the Bible has
+MAX_CHARS = 5_000_000
+_EMPTY, _MISSING = "the text is empty", "there is no text: the value is missing"
+_IDS = "token_ids"  # the column or field of token ids
+_TABLES = (".csv", ".tsv", ".xlsx")
+
+
+@dataclass(frozen=True)
+class RowReading:
+    """What is read of the rows of files and tables.
+
+    Attributes:
+        text_column: the column or field that holds the texts, or lists of token ids; by default "text". The columns of
+            a table beside one that was named are none of its text.
+        id_column: the column or field of the rows' ids, of which each row must have one; by default "id". Without it a
+            row whose "id" is missing is named by its place.
+        key_column: the column or field that names the key of each row.
+        prefer_ids: take the ids of a row that holds both a text and "token_ids".
+        name_files: state the file of each row, as where several files may have rows of one id.
+
+    Raises:
+        SettingsError: the name of a column is not a text.
+    """
+
+    text_column: str | None = None
+    id_column: str | None = None
+    key_column: str | None = None
+    prefer_ids: bool = False
+    name_files: bool = False
+
+    def __post_init__(self) -> None:
+        for name, column in (("texts", self.text_column), ("ids", self.id_column), ("keys", self.key_column)):
+            if column is not None:
+                instance(f"the column of {name}", column, str)
+
+    @property
+    def column(self) -> str:
+        """The column of the texts."""
+        return self.text_column or TEXT_COLUMN
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of a table."""
+        return Columns(self.text_column, self.id_column, self.key_column)
+
+    def item(self, fields: Row, source: str, default_id: str, place: str | None = None) -> Item:
+        """The item of a row, with its fields as the content.
+
+        Args:
+            fields: the fields.
+            source: the file of the row.
+            default_id: what names the row if it has no id.
+            place: where the row stands, if its own id does not say so.
+        """
+        file = source if self.name_files else None
+        value = fields.get(self.id_column or ID_COLUMN)
+        row_id = id_of_row(value)
+        key = None if self.key_column is None else as_text(fields.get(self.key_column))
+        if row_id is None and self.id_column is not None:
+            why = f"the row has no id: give each row a text or a whole number in column {self.id_column}"
+            return Item(default_id, file=file).failed(why)
+        if row_id is None:
+            row_id, place = (default_id, None) if is_missing(value) else (str(value), place)
+        return Item(row_id, fields, place=place, file=file, key=key)
+
+
+ANY_ROWS = RowReading()
+
+
+# --- texts to score
+
+
+def read_sources(
+    sources: Sequence[str], reading: RowReading = ANY_ROWS, *, on_skip: Callable[[str], object] | None = None
+) -> Iterator[Item]:
+    """Read the texts of all sources (see `read_texts`). A source that cannot be read is an item with an error."""
+    reading = replace(reading, name_files=len(sources) > 1)
+    for source in sources:
+        try:
+            yield from read_texts(source, reading, on_skip=on_skip)
+        except InputError as error:
+            yield _unreadable(source, error)
+
+
+def read_texts(
+    source: str, reading: RowReading = ANY_ROWS, *, on_skip: Callable[[str], object] | None = None
+) -> Iterator[Item]:
+    """Read the texts of one source. One of more than `MAX_CHARS` characters or ids cannot be used.
+
+    Args:
+        source: a document that `read_document` reads, JSON Lines (`.jsonl`, `.ndjson`, also `.gz`), Parquet, a folder
+            (its files with such an ending, in order of name), or "-" for standard input.
+        reading: what is read of rows.
+        on_skip: called with each file of a folder whose ending is that of no document.
+
+    Raises:
+        InputError: the file cannot be read, or the folder holds no document.
+        MissingExtra: reading the file needs a package that is not installed.
+    """
+    if os.path.isdir(source):
+        for file in _documents_of(source, on_skip):
+            if isinstance(file, Item):
+                yield file
+                continue
+            try:
+                yield from read_texts(file, replace(reading, name_files=True))
+            except InputError as error:
+                yield _unreadable(file, error)
+    elif is_rows(source) or is_parquet(source):
+        for item in _rows_in(source, reading, reading.column, ids_column=_IDS):
+            yield _with_text(item, reading)
+    elif source == STDIN:
+        yield from _from_stdin(reading)
+    else:
+        with open_input(source, "a document, a folder, or -") as opened:
+            document = _read_document(opened, source, reading.columns)
+        yield from _items_of(source, document, reading)
+
+
+def _rows_in(source: str, reading: RowReading, column: str, *, ids_column: str | None = None) -> Iterator[Item]:
+    """The rows of JSON Lines or Parquet, each with its fields."""
+    if is_rows(source):
+        for row in read_rows(source):
+            yield _item_of(row, source, reading)
+        return
+    rows = parquet_rows(source, column, reading.columns, ids_column=ids_column, prefer_ids=reading.prefer_ids)
+    for number, fields in enumerate(rows):
+        yield reading.item(fields, source, str(number), str(number))
+
+
+def _item_of(row: Row | Item, source: str, reading: RowReading) -> Item:
+    """The item of a row of JSON Lines, which has an id already."""
+    if isinstance(row, Item):
+        return replace(row, file=source) if reading.name_files else row
+    return reading.item(row, source, row[ID_COLUMN])
+
+
+def _unreadable(source: str, error: InputError) -> Item:
+    """The item of a source that cannot be read. The source is named once, by its id."""
+    return Item(source).failed(type(error)(str(error).removeprefix(f"{source} ")))
+
+
+def _from_stdin(reading: RowReading) -> Iterator[Item]:
+    """Read rows as they arrive, or one whole document. The first line that is not blank decides."""
+    with open_input(STDIN, "a document") as file:
+        found = rows_or_text(file, "stdin", MAX_BYTES)
+        if not isinstance(found, bytes):
+            for row in found:
+                yield _with_text(_item_of(row, STDIN, reading), reading)
+            return
+    with _spooled(found) as copy:
+        document = read_opened(copy, "stdin", reading.columns)
+    yield from _items_of("stdin", document, reading)
+
+
+def _read_document(file: BufferedIOBase, name: str, columns: Columns) -> Document:
+    """Read an open document; what comes out of a pipe is copied first, up to the limit of a file's size."""
+    on_disk = cast(BinaryIO, file)
+    if stat.S_ISREG(os.fstat(on_disk.fileno()).st_mode):
+        return read_opened(on_disk, name, columns)
+    with _spooled(file.read(MAX_BYTES + 1)) as copy:
+        return read_opened(copy, name, columns)
+
+
+def _spooled(content: bytes) -> BinaryIO:
+    """A file of the system with this content; it ends with its use."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115 (the caller closes it)
+    file.write(content)
+    file.seek(0)
+    return cast(BinaryIO, file)
+
+
+def files_of(sources: Iterable[str]) -> list[str]:
+    """The sources, with the documents of folders in place of the folders.
+
+    Raises:
+        InputError: a folder holds no document, or what is not a document that can be read.
+    """
+    files: list[str] = []
+    for source in sources:
+        for file in _documents_of(source, None) if os.path.isdir(source) else [source]:
+            if isinstance(file, Item):
+                raise InputError(f"{file.row_id} {file.error}")
+            files.append(file)
+    return files
+
+
+def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[str | Item]:
+    """The documents of a folder and the folders in it, by their endings, in order of name, and what is not read."""
+    found: dict[Path, str | Item] = {}
+    skipped: list[Path] = []
+    suffixes = (*folder_suffixes(), *SUFFIXES, *PARQUET_SUFFIXES)
+
+    def refuse(path: str | Path, why: str) -> None:
+        found[Path(path)] = Item(str(path)).failed(why)
+
+    def unread(error: OSError) -> None:
+        refuse(error.filename, f"cannot be read: {error.strerror}")
+
+    for place, folders, files in os.walk(folder, onerror=unread):
+        for path in (Path(place, name) for name in folders):
+            if path.is_symlink():
+                refuse(path, "is a link to a folder, and links are not followed: give that folder itself")
+        for path in (Path(place, name) for name in files):
+            # Office writes "~$name" beside a document that is open
+            if not path.name.lower().endswith(suffixes) or path.name.startswith(("~$", ".")) or _is_key(path):
+                skipped.append(path)
+            elif path.is_file() or not path.exists():
+                found[path] = str(path)  # a link to nothing is refused when it is opened
+            else:
+                refuse(path, "is a pipe or a device, not a file")
+    if not found:
+        raise NoTexts(f"the folder {folder} holds no document: looked for {', '.join(suffixes)}")
+    for path in sorted(skipped):
+        if on_skip:
+            on_skip(str(path))
+    return [found[path] for path in sorted(found)]
+
+
+def _is_key(path: Path) -> bool:
+    """Whether a file is one of keys or tokens, which is no text to score."""
+    try:
+        return path.suffix == ".json" and path.stat().st_size <= 2**16 and is_protected(path)
+    except OSError:  # which is an error where the file is read
+        return False
+
+
+def _items_of(name: str, document: Document, reading: RowReading = ANY_ROWS) -> Iterator[Item]:
+    """The text of a document, or the texts of a table."""
+    if document.is_table:
+        items = [_with_text(item, reading) for item in _rows_of_table(name, document, reading)]
+    else:
+        items = [_checked(Item(name), document.text)]
+    left_out = document.incomplete, document.uncertain_because
+    for item in items:
+        if item.error is None:
+            notes = (*document.notes, *item.notes)
+            item = replace(item, kind=document.kind, notes=notes, incomplete=left_out[0], uncertain_because=left_out[1])
+        yield item
+
+
+def _rows_of_table(name: str, document: Document, reading: RowReading) -> Iterator[Item]:
+    """The rows of a table; one without an id of its own is named by its file and place."""
+    for row in document.table:
+        fields = {reading.id_column or ID_COLUMN: row.row_id, reading.key_column: row.key, reading.column: row.text}
+        item = reading.item(cast(Row, fields), name, f"{name}:{row.place}", row.place)
+        yield item if item.place is not None else replace(item, file=None)  # which its id begins with
+
+
+def _with_text(item: Item, reading: RowReading) -> Item:
+    """The item of a row with its text or ids in place of its fields, see `RowReading`."""
+    if item.error is not None:
+        return item
+    row: Row = item.content
+    text, ids = row.get(reading.column), row.get(_IDS)
+    if isinstance(text, list):
+        text, ids = None, text
+    if isinstance(ids, list) and (reading.prefer_ids or text is None):
+        if len(ids) > MAX_CHARS:
+            return _unusable(item, _too_long(f"the row has {len(ids)} token ids"))
+        if not are_ids(ids):
+            return _unusable(item, '"token_ids" are not all whole numbers')
+        return replace(item, content=ids) if ids else _unusable(item, _EMPTY)
+    if isinstance(text, str):
+        note = markup_note(text)  # rows have no kind of their own
+        return _checked(item, text, () if note is None else (note,))
+    if reading.column in row and text is None and not row.get("error"):
+        return _unusable(item, _MISSING)
+    return _unusable(item, str(row.get("error") or f'no "{reading.column}" and no "token_ids"'))
+
+
+def _checked(item: Item, text: str, notes: tuple[str, ...] = ()) -> Item:
+    """The item with this text, if it can be scored."""
+    if len(text) > MAX_CHARS:
+        return _unusable(item, _too_long(f"the text has {len(text)} characters"))
+    return replace(item, content=text, notes=notes) if text.strip() else _unusable(item, _EMPTY)
+
+
+def _unusable(item: Item, why: str) -> Item:
+    return replace(item, content=None, error=InputError(why))
+
+
+def _too_long(what: str) -> str:
+    return f"{what}, and {MAX_CHARS} are allowed: cut it into parts"
+
+
+# --- rows to write
+
+
+def read_prompts(source: str, reading: RowReading, *, one_text: bool = False) -> Iterator[Item]:
+    """The rows of a file, each with its fields, of which one is its prompt.
+
+    Args:
+        source: JSON Lines (also .jsonl.gz), Parquet, a table (.csv, .tsv, .xlsx), or a text, of which each line is a
+            prompt; "-" for standard input.
+        reading: the columns or fields, of which that of the texts is that of the prompts.
+        one_text: whether a text is one prompt.
+
+    Raises:
+        NoTexts: the file cannot be read.
+        InputError: it has no such column, or is neither of these.
+    """
+    if is_parquet(source) or is_rows(source):
+        yield from _rows_in(source, reading, reading.column)
+        return
+    if source.lower().endswith(_TABLES):
+        with open_input(source, "a table") as opened:
+            document = _read_document(opened, source, reading.columns)
+        yield from _rows_of_table(source, document, reading)
+        return
+    with open_lines(source) as file:
+        found = rows_or_text(file, "stdin" if source == STDIN else source, MAX_LINE_BYTES)
+        if not isinstance(found, bytes):
+            for row in found:
+                yield _item_of(row, source, reading)
+            return
+    for row_id, line in _lines_of(found, source, one_text):
+        yield Item(row_id, {ID_COLUMN: row_id, reading.column: line})
+
+
+def _lines_of(content: bytes, source: str, one_text: bool) -> Iterator[tuple[str, str]]:
+    """The lines of a text that are not blank, each with what names it; or the whole text."""
+    if source.lower().endswith(".json"):
+        raise InputError(f"{source} is not JSON Lines: put one object on each line, without brackets around all")
+    name = STDIN_NAME if source == STDIN else source
+    text = decode(checked_size(content, name), name).rstrip("\n")
+    for number, line in enumerate([text] if one_text else text.splitlines(), 1):
+        if line.strip():
+            yield "0" if one_text else f"{source}:{number}", line
+
+
+def prompt_of(fields: Row, column: str = PROMPT_COLUMN) -> str | list[int]:
+    """The prompt of a row: a text, or token ids.
+
+    Raises:
+        InputError: it has none.
+    """
+    prompt = fields.get(column)
+    if isinstance(prompt, str) or (isinstance(prompt, list) and are_ids(prompt)):
+        return prompt
+    raise InputError(
+        _MISSING if prompt is None and column in fields else f'no "{column}": give a text, or a list of token ids'
+    )
+
+
+def are_ids(ids: list[Any]) -> bool:
+    """Whether a list holds token ids."""
+    return all(is_id(i) and abs(i) < 2**31 for i in ids)
