@@ -8,11 +8,12 @@ import typer
 
 from dgmark.cli.console import command_errors, stderr, tell_of_key, visible
 from dgmark.cli.options import AllowOpenKey, NewKeyFile
+from dgmark.cli.panels import Commands
 from dgmark.files.inputs import read_bytes
 from dgmark.report.signed import read_signed_report
 from dgmark.report.signing import SigningKey, read_key_set
 
-report_app = typer.Typer(help="Make keys that sign reports of `dgmark detect --report`, and check signed reports.")
+report_app = Commands(help="Make keys that sign reports of `dgmark detect --report`, and check signed reports.")
 
 
 @report_app.command("keygen")
