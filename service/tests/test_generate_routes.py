@@ -124,7 +124,7 @@ def test_an_infilling_may_tell_its_steps(service: Service) -> None:
     with service.client.stream("POST", "/v1/infill", json={**asked, "stream": True}) as answer:
         told = list(_events(answer))
     assert [name for name, _ in told] == ["start", *["step"] * 8, "done"]
-    assert [fields["filled"] for name, fields in told if name == "step"] == [*range(1, 9)]
+    assert [fields["done"] for name, fields in told if name == "step"] == [*range(1, 9)]
     assert told[-1][1]["text"] == whole["text"]
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -12,8 +13,8 @@ import pytest
 from dgmark.errors import DgmarkError, ModelError
 from dgmark.rows.processes import WorkerLost
 from dgmark_service import model_process
-from dgmark_service.error_answers import ErrorAnswer
-from dgmark_service.jobs import Job, ModelFacts
+from dgmark_service.error_answers import Busy, ErrorAnswer
+from dgmark_service.jobs import Job, ModelFacts, Started, Stepped
 from dgmark_service.model_process import ModelProcess
 from dgmark_service.settings import ServiceSettings
 
@@ -90,7 +91,7 @@ async def speak(worker: Worker) -> None:
 
 
 def job(name: str) -> Job:
-    return Job(name, "toy", "w1", chat=False, key=None, seed=1, max_tokens=8, settings={})
+    return Job(name, "somebody", "toy", "w1", chat=False, key=None, seed=1, max_tokens=8, settings={})
 
 
 @pytest.mark.parametrize("says", [True, False])
@@ -115,9 +116,9 @@ def test_a_worker_that_dies_while_it_loads_again_is_started_again(monkeypatch: p
         async with watched() as made:
             messages = made.process.take(job("lost"))
             made.workers[0].kill()
-            assert isinstance(await messages.get(), WorkerLost)
             await until(lambda: len(made.workers) == 2)
             made.workers[1].say(BROKEN)
+            assert "could not be loaded" in str(await messages.get())
             for number in (1, 2):
                 made.workers[number].kill()
                 await until(lambda wanted=number + 2: len(made.workers) == wanted)  # type: ignore[misc]
@@ -125,6 +126,58 @@ def test_a_worker_that_dies_while_it_loads_again_is_started_again(monkeypatch: p
             made.workers[3].say(LOADED)
             await until(lambda: made.process.ready)
             assert (made.failures, len(made.lost)) == ([], 3)
+
+    asyncio.run(run())
+
+
+def test_texts_of_a_process_that_ends_are_written_by_the_next_one_and_no_third() -> None:
+    async def run() -> None:
+        async with watched() as made:
+            messages, started = made.process.take(job("text")), Started(1, {})
+            steps = [Stepped(number, 0, [number], [number], ["w"], "w", number + 1) for number in range(3)]
+            for outcome in (started, *steps[:2]):
+                made.workers[0].say(("text", outcome))
+            assert [await messages.get() for _ in range(3)] == [started, *steps[:2]]
+            made.workers[0].kill()
+            await until(lambda: len(made.workers) == 2)
+            made.workers[1].say(LOADED)
+            assert await made.workers[1].received() == job("text")
+            for outcome in (started, *steps):  # of which nobody is told a step twice
+                made.workers[1].say(("text", outcome))
+            assert [await messages.get() for _ in range(2)] == [started, steps[2]]
+            made.workers[1].kill()
+            assert isinstance(await messages.get(), WorkerLost)
+
+    asyncio.run(run())
+
+
+def test_a_process_that_says_nothing_for_long_has_time_to_answer() -> None:
+    async def run() -> None:
+        async with watched(seconds=2.0) as made:
+            (worker,) = made.workers
+            leaver, other = made.process.take(job("leaver")), made.process.take(job("other"))
+            await asyncio.sleep(1.2)  # over half of the time of a text, in which it chooses words
+            made.process.drop("leaver")
+            worker.say(("leaver", None))
+            await asyncio.sleep(1.2)
+            assert (worker.killed, leaver.empty()) == (False, True)
+            assert isinstance(await other.get(), ErrorAnswer)  # whose time is up
+
+    asyncio.run(run())
+
+
+def test_a_caller_has_a_share_of_the_room_beside_one_who_asks_for_all() -> None:
+    async def run() -> None:
+        async with watched() as made:
+            for number in range(5):
+                made.process.take(job(f"text {number}"))
+            with pytest.raises(Busy):
+                made.process.take(job("one more"))
+            others = [replace(job(f"other {number}"), caller="other") for number in range(3)]
+            for one in others[:2]:
+                made.process.take(one)
+            with pytest.raises(Busy):
+                made.process.take(others[2])
 
     asyncio.run(run())
 

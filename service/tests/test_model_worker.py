@@ -4,18 +4,20 @@ import pickle
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
 import torch
 
 import dgmark
+from dgmark.decode.texts.growing import readable_after
 from dgmark.decode.texts.holes import holes_in
 from dgmark.errors import DgmarkError
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark_service.jobs import Finished, FromWorker, Job, Marked, Started, Stepped
-from dgmark_service.model_worker import ModelWorker, readable_after
+from dgmark_service.model_worker import ModelWorker
 from support.known_keys import bound_key
 from support.word_model import WordModel, text_of
 
@@ -43,7 +45,14 @@ class _Raising(ToyDenoiser):
 
 
 def job(prompt: str | list[int] = "w1 w2", *, settings: dict[str, Any] = SHORT, **fields: Any) -> Job:
-    given: dict[str, Any] = {"model": "toy", "chat": False, "key": None, "seed": 3, "max_tokens": 12} | fields
+    given: dict[str, Any] = {
+        "caller": "one",
+        "model": "toy",
+        "chat": False,
+        "key": None,
+        "seed": 3,
+        "max_tokens": 12,
+    } | fields
     if given["key"] is not None:
         given["key"] = KEYS[given["key"]].for_text(given.pop("subkey", None))
     return Job(id=given.pop("id", secrets.token_hex(4)), prompt=prompt, settings=settings, **given)
@@ -273,7 +282,8 @@ def test_a_text_that_is_marked_takes_turns_and_stops_when_nobody_waits() -> None
     told.until(lambda: told.of(Marked, long) and told.of(Finished, written))
     assert told.of(Stepped, written)
     first = told.of(Marked, long)[0]
-    assert 0 < first.filled <= first.of == round(0.5 * len(model.tokenizer.encode(long.prompt)))
+    tokens = len(model.tokenizer.encode(long.prompt))
+    assert 0 < first.done < round(0.5 * tokens) < first.of <= round(1.5 * tokens)
     assert not told.of(Finished, long)
     told.take(long.id)
     told.advance()
@@ -281,6 +291,26 @@ def test_a_text_that_is_marked_takes_turns_and_stops_when_nobody_waits() -> None
     told._speeds[(long.model, 0.5)] = 100.0  # seconds a token, as if the last text had taken so long
     told.take(slow := replace(long, id="slow"))
     assert "mark it in parts of up to" in str(told.of(DgmarkError, slow)[0])
+
+
+@pytest.mark.parametrize("marks", [False, True])
+def test_a_caller_has_every_second_step_beside_any_number_of_long_texts_of_another(marks: bool) -> None:
+    model = WordModel(words=676)
+    if marks:
+        remask = {"share": 0.5, "keep": None, "target": None}
+        long = [job(text_of(80), max_tokens=None, fills=True, remask=remask) for _ in range(6)]
+    else:
+        long = [job("W1 W2", max_tokens=80, settings={**SHORT, "top_k": 9 + number}) for number in range(6)]
+    told = Writer(*long, rows=2, toy=model)
+    told.clock = count().__next__  # each step takes as long as any other
+    for _ in range(6):
+        told.advance()
+    short, before = job("W1 W2", caller="other", max_tokens=8), len(told.told)
+    told.take(short)
+    told.until(lambda: told.of(Finished, short))
+    assert not any(told.of(Finished, one) for one in long)
+    steps = len(told.of(Stepped, short))
+    assert len(told.told) - before <= 2 * steps + 4
 
 
 def test_a_share_of_a_text_is_masked_as_infill_does_it() -> None:

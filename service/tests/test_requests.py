@@ -13,7 +13,9 @@ from starlette.testclient import TestClient
 
 from dgmark.errors import SettingsError
 from dgmark.report.joined import MAX_REPORTS
+from dgmark_service import middleware
 from dgmark_service.app import create_app
+from dgmark_service.auth import Caller
 from dgmark_service.bodies import MAX_OPTIONS
 from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.middleware import RequestMiddleware
@@ -353,3 +355,44 @@ def test_all_requests_together_have_a_largest_number_and_size() -> None:
                 statuses.clear()
 
     asyncio.run(asking())
+
+
+def test_strangers_have_a_part_of_the_memory_for_bodies_and_a_body_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "_BODY_SECONDS", 0.05)
+
+    async def asking() -> None:
+        statuses = list[int]()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            scope["state"]["caller"] = Caller(None, frozenset(), "here", stranger=scope["path"] == "/stranger")
+            try:
+                while True:
+                    await receive()
+            except ErrorAnswer as error:
+                statuses.append(error.status)
+
+        async def body() -> Any:  # whose end never comes
+            if not parts:
+                await asyncio.Event().wait()
+            return {"type": "http.request", "body": parts.pop(), "more_body": True}
+
+        for path, status in (("/stranger", 429), ("/holder", 408)):
+            parts, held = [b"123456"], gate(app, all_bytes=10)
+            await held({**post(), "path": path}, body, unheard)
+            assert statuses.pop() == status
+            assert (held._bytes, held._strangers_bytes) == (0, 0)
+
+    asyncio.run(asking())
+
+
+def test_an_answer_that_nobody_reads_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "_READ_SECONDS", 0.05)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def full(_: Any) -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(gate(app)({**post(), "method": "GET"}, unheard, full))

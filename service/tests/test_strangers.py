@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from dgmark.errors import SettingsError
 from dgmark_service.moving_window import MovingWindow
+from dgmark_service.settings import ServiceSettings
 from dgmark_service.token_file import TokenFile
 from support.known_keys import known_key
 from support.services import bearer, service
@@ -66,3 +68,22 @@ def test_a_tenant_has_keys_and_an_end(tmp_path: Path) -> None:
         assert client.post("/v1/detect", json={"text": "some words"}, headers=lost).status_code == 403
     assert known_key("two", rule="bigram").fingerprint in (tmp_path / "audit.jsonl").read_text()
     assert known_key("one", rule="bigram").fingerprint not in (tmp_path / "audit.jsonl").read_text()
+
+
+def test_texts_of_one_request_are_counted_before_they_are_checked(tmp_path: Path) -> None:
+    with service(tmp_path, "one", public=True, public_rate="5 per minute") as client:
+        many, few = ({"texts": ["some words"] * number} for number in (7, 4))
+        refused = client.post("/v1/detect", json=many)
+        assert (refused.status_code, "fewer texts" in refused.json()["detail"]) == (429, True)
+        assert len(client.post("/v1/detect", json=few).json()["results"]) == 4
+        assert client.post("/v1/detect", json=few).status_code == 429
+    with pytest.raises(SettingsError, match="lets nobody check a text"):
+        ServiceSettings(tmp_path, public=True, public_rate="0 per minute")
+
+
+def test_a_stranger_is_asked_for_a_token_where_one_is_needed(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    bearer(tokens, "holder", "admin")
+    with service(tmp_path, "one", tokens=tokens, public=True) as client:
+        answer = client.get("/metrics")
+        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -125,19 +126,50 @@ def test_a_removed_token_is_refused_at_once(client: TestClient, tokens: Path) ->
     assert client.get("/v1/about", headers=headers).status_code == 401
 
 
-@pytest.mark.parametrize("content", ["{", None])
-def test_a_damaged_file_of_tokens_is_no_fault_of_who_asks_and_tells_no_path(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (lambda text: text[:-3], "EOF while parsing"),
+        (lambda text: text.replace('"detect"', '"read"'), "tokens.0.scopes.0: Input should be 'detect'"),
+    ],
+)
+def test_tokens_stay_valid_while_their_file_has_a_mistake(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[str], str], why: str
+) -> None:
+    tokens = tmp_path / "tokens.json"
+    headers = bearer(tokens, "one", "detect")
+    with service(tmp_path, "one", tokens=tokens) as client:
+        assert client.get("/v1/about", headers=headers).status_code == 200
+        tokens.write_text(damage(tokens.read_text()))
+        for _ in range(2):
+            assert client.get("/v1/about", headers=headers).status_code == 200
+        assert client.get("/v1/about", headers={"authorization": "Bearer other"}).status_code == 401
+    (said,) = [record.message for record in caplog.records if str(tokens) in record.message]
+    assert why in said
+    with pytest.raises(InputError, match=re.escape(why)):
+        TokenFile(tokens).tokens()
+
+
+def test_a_time_without_a_zone_is_one_of_utc(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    headers = bearer(tokens, "one", "detect")
+    content = json.loads(tokens.read_text())
+    with service(tmp_path, "one", tokens=tokens) as client:
+        for year, status in ((2999, 200), (2001, 401)):
+            content["tokens"][0]["expires"] = f"{year}-01-01T00:00:00"
+            tokens.write_text(json.dumps(content))
+            assert client.get("/v1/about", headers=headers).status_code == status
+
+
+def test_a_file_of_tokens_that_is_gone_is_no_fault_of_who_asks_and_tells_no_path(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tokens = tmp_path / "tokens.json"
     headers = bearer(tokens, "one", "detect")
     app = create_app(ServiceSettings(key_folder(tmp_path, "one"), tokens=tokens, workers=1))
     client = TestClient(app, "http://localhost", raise_server_exceptions=False)
     assert client.get("/v1/about", headers=headers).status_code == 200
-    if content is None:
-        tokens.unlink()
-    else:
-        tokens.write_text(content)
+    tokens.unlink()
     answer = client.get("/v1/about", headers=headers)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "60")
     assert "access tokens cannot be checked" in answer.text

@@ -12,6 +12,7 @@ from dgmark.decode import (
     infill,
     select_positions,
     stream_generate,
+    stream_text,
 )
 from dgmark.decode.settings_file import read_settings
 from dgmark.decode.texts.written import MarkWarning
@@ -79,6 +80,7 @@ __all__ = [
     "read_settings",
     "select_positions",
     "stream_generate",
+    "stream_text",
     "subkey_of",
     "verify_report",
     "write_report",

@@ -63,9 +63,21 @@ def test_finished_blocks_do_not_change_and_finished_rows_have_no_events(settings
     assert max(blocks.values()) == 1  # the last block ends with its rows
 
 
+@pytest.mark.parametrize("settings", EVERY, ids=str)
+def test_the_pieces_of_a_text_add_up_to_it_and_come_while_it_is_written(settings: dict[str, Any]) -> None:
+    for seed in range(4):
+        (made,) = dgmark.generate(TOY, ["w1 w2"], key=None, seed=seed, **SHORT, **settings)
+        pieces = list(dgmark.stream_text(TOY, "w1 w2", key=None, seed=seed, **SHORT, **settings))
+        assert "".join(pieces) == made.text
+        assert all(pieces)
+        assert len(pieces) > 1 or len(made.token_ids) <= SHORT["block_length"]
+
+
 def test_invalid_arguments_raise_at_once() -> None:
     with pytest.raises(SettingsError):
         dgmark.stream_generate(TOY, "w1", key=None, length=0, block_length=4)
+    with pytest.raises(SettingsError, match="leave progress out"):
+        dgmark.stream_text(TOY, "w1", key=None, progress=print, **SHORT)
     with pytest.raises(PromptTooLong):
         dgmark.stream_generate(TOY, "w1 " * 600, key=None, **SHORT)
     with pytest.raises(SettingsError, match="no setting colour"):

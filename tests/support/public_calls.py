@@ -273,6 +273,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
         "preferred": torch.tensor([[True, False]]), "quota": torch.tensor([1]), "confident": None, "readable": None,
     },
     "stream_generate": _DECODING,
+    "stream_text": {"prompt": "w1 w2", **{name: value for name, value in _DECODING.items() if name != "prompts"}},
     "subkey_of": {"key": key, "request_id": "1"},
     "verify_report": {"document": lambda: signer().sign(_document()), "jwks": lambda: signer().to_jwks()},
     "write_report": {"report": report, "path": "report.json", "signer": signer},

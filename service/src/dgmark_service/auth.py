@@ -27,6 +27,7 @@ log = logging.getLogger("dgmark_service")
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 _NETWORK_BITS = 64  # of an IPv6 address: one network, which one person has
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # IPv4 clients of a network that has IPv6 alone (RFC 6052)
+_HOW_TO_SEND = "send it as `Authorization: Bearer TOKEN`"
 _BEARER = re.compile("bearer +([\x21-\x7e]+)", re.IGNORECASE)
 Key = TypeVar("Key")
 _SCHEME = HTTPBearer(scheme_name="accessToken", description="An access token of the service.", auto_error=False)
@@ -91,6 +92,8 @@ class Authenticator:
         caller = self.identify(request)
         # whoever may see all numbers may see the verdict
         if not (caller.checks if scope == "detect" else scope in caller.scopes):
+            if caller.stranger:
+                raise Refused(401, f"this needs an access token with the scope {scope}: {_HOW_TO_SEND}")
             raise Refused(403, f"this needs a token with the scope {scope}")
         if scope == "detect":
             self.count(caller)
@@ -112,8 +115,8 @@ class Authenticator:
                 detail = "the header Authorization cannot be read: send it once, as `Authorization: Bearer TOKEN`"
                 raise Refused(401, detail)
             try:
-                token = find(sent[1], [*self._api_token, *(self._file.tokens() if self._file else ())])
-            except DgmarkError as error:  # the file cannot be used any more, which is no fault of whoever asks
+                token = find(sent[1], [*self._api_token, *(self._file.last_good() if self._file else ())])
+            except DgmarkError as error:  # the file cannot be read any more, which is no fault of whoever asks
                 log.error("access tokens cannot be checked: %s", error)
                 detail = "access tokens cannot be checked at present: try again in a minute, or tell the operator"
                 raise ErrorAnswer(503, detail, headers={"retry-after": "60"}) from error
@@ -124,7 +127,7 @@ class Authenticator:
         elif self._public:
             caller = replace(nobody, scopes=everybody, stranger=True)
         elif self._needs_token or any(name in request.headers for name in _FORWARDED):
-            raise Refused(401, "an access token is needed: send it as `Authorization: Bearer TOKEN`")
+            raise Refused(401, f"an access token is needed: {_HOW_TO_SEND}")
         else:
             caller = replace(nobody, scopes=ALL_SCOPES)
         request.state.caller = caller
@@ -139,7 +142,9 @@ class Authenticator:
         # where nobody needs a token, a limit of its own would give a token less than none
         counted = [network(caller.address), *([(caller.name,)] if caller.name and not self._public else [])]
         if caller.public:
-            wait = max(map(self._requests.wait, counted))
+            if requests > self._rate.amount:
+                raise Refused(429, f"no more than {self._rate} are answered: send fewer texts in a request")
+            wait = max(self._requests.wait(one, requests) for one in counted)
             _refuse_for(wait, f"no more than {self._rate} are answered")
             for one in counted:
                 self._requests.spend(one, requests)

@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from dgmark.errors import DgmarkError
 from dgmark.watermark.policy import Mark, MarkingPolicy
 from dgmark_service import generation_schemas as schemas
-from dgmark_service.auth import Caller, Generating
+from dgmark_service.auth import Caller, Generating, network
 from dgmark_service.bodies import json_body, read_json
 from dgmark_service.error_answers import ErrorAnswer, Refused
 from dgmark_service.error_handlers import answer_to
@@ -100,6 +100,7 @@ async def begin(
         _check_settings(offer, asked, mark)
         job = Job(
             id=f"{text_id} {secrets.token_hex(4)}",  # that of a request which is sent again may be under way
+            caller=caller.name or network(caller.address),
             model=offer.source.name,
             key=mark.key if mark else None,
             seed=secrets.randbits(63) if seed is None else seed,
@@ -134,7 +135,7 @@ def _retried_id(request: Request, caller: Caller, body: bytes) -> str | None:
 
     The body is part of it, so that no caller can give two texts one sub-key.
     """
-    given = request.headers.get("idempotency-key") or request.state.client_id
+    given = request.headers.get("idempotency-key")
     if not given:
         return None
     said = json.dumps([caller.name, given, hashlib.sha256(body).hexdigest()])
@@ -187,7 +188,7 @@ def _check_settings(offer: Offer, asked: schemas.DecodingRequest, mark: Mark | N
 async def _events(text: GenerationTask) -> AsyncIterator[Event]:
     """The events `start`, `step`, `done` and `error`. None says whether a token matches: the groups are secret.
 
-    The steps of an infilling say how many tokens are filled, of how many if that is known.
+    The steps of an infilling say how many tokens are done, of how many if that is known.
     """
     head, fills, filled = text.head(), text.job.fills, 0
     about = ("id", "model", "watermark", "seed", "repeatable")
@@ -195,10 +196,10 @@ async def _events(text: GenerationTask) -> AsyncIterator[Event]:
     try:
         async for step in text.steps():
             if isinstance(step, Marked):
-                yield event({"filled": step.filled, "of": step.of}, "step")
+                yield event({"done": step.done, "of": step.of}, "step")
             elif fills:
                 filled += len(step.positions)
-                yield event({"filled": filled, "of": None}, "step")
+                yield event({"done": filled, "of": None}, "step")
             else:
                 names = ("step", "block", "positions", "tokens", "pieces")
                 yield event({name: getattr(step, name) for name in names}, "step")

@@ -9,10 +9,11 @@ from dgmark.decode.config import setting_fields
 from dgmark.detection.results.finding import Verdict
 from dgmark.watermark.policy import MarkingRequest
 from dgmark_service.jobs import REQUEST_SETTINGS
-from dgmark_service.schemas import AnswerFields, Items, Name, RequestFields, TokenId, given
+from dgmark_service.schemas import AnswerFields, Few, Items, Name, RequestFields, TokenId, given
 
 MAX_TOKENS = 1_000_000
 MAX_LOOKAHEAD = 8  # each costs a forward a step
+MAX_MESSAGES = 1000
 Stop = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -71,7 +72,7 @@ def _ends_with_user(messages: list[Message]) -> list[Message]:
     return messages
 
 
-Messages = Annotated[Items[Message], Field(min_length=1), AfterValidator(_ends_with_user)]
+Messages = Annotated[Few[Message], Field(min_length=1, max_length=MAX_MESSAGES), AfterValidator(_ends_with_user)]
 
 
 _DecodingFields = create_model(  # type: ignore[call-overload]

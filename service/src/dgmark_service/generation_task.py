@@ -13,6 +13,7 @@ from sse_starlette.sse import AppStatus, EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
 from dgmark.errors import DgmarkError
+from dgmark_service.error_answers import ErrorAnswer
 from dgmark_service.error_handlers import GONE, status_of
 from dgmark_service.jobs import Finished, Job, Marked, Outcome, Started, Stepped
 from dgmark_service.state import ServiceState
@@ -151,6 +152,7 @@ class GenerationTask:
         Raises:
             DgmarkError: the text is given up.
         """
+        again = False
         while self._outcome == "cancelled":
             message = await self._message()
             if isinstance(message, Stepped):
@@ -161,10 +163,12 @@ class GenerationTask:
                 yield message
             elif isinstance(message, Marked):
                 yield message
-            elif isinstance(message, Started):  # what is known better than before
-                self.started = message
+            elif isinstance(message, Started):  # what is known better than before, or another process has begun it
+                self.started, again = message, not self.job.fills
             elif isinstance(message, Finished):
                 text, stopped = self._up_to_stop(message.text)
+                if again and not text.startswith(self.readable()):
+                    raise ErrorAnswer(503, "this text had to be begun again and came out otherwise: ask again")
                 self._finish(replace(message, text=text, ended=message.ended or stopped))
         self.close()
 
@@ -207,7 +211,7 @@ async def answer(
         for text in texts:
             text.close()
 
-    texts[0].state.model_process.check_room(len(texts))
+    texts[0].state.model_process.check_room(len(texts), texts[0].job.caller)
     works, done = [text.write() if events is None else text.start() for text in texts], False
     try:
         done = await unless_gone(texts[0].request, _together(works))

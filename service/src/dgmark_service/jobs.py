@@ -46,6 +46,7 @@ class Job:
 
     Attributes:
         id: its id, which no other job has.
+        caller: who asks for it; each caller has a share of the worker.
         model: the name of the model.
         prompt: a text, or token ids, to continue; for an infilling, a text with [mask:N] in it, or its parts; for a
             chat, role and content of each message.
@@ -65,6 +66,7 @@ class Job:
     """
 
     id: str
+    caller: str
     model: str
     prompt: Any = field(repr=False)
     chat: bool
@@ -161,9 +163,9 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Marked:
-    """So many of the tokens of a text that are to be masked are filled in."""
+    """So many tokens of a text that is to be marked are weighed or filled in, of all that will be."""
 
-    filled: int
+    done: int
     of: int
 
 

@@ -5,6 +5,7 @@ A browser sends requests for any page that is open in it, so a page of another s
 Knows nothing of keys and texts.
 """
 
+import asyncio
 import json
 import logging
 import re
@@ -40,6 +41,9 @@ _HEADERS = {
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _BODILESS = ("GET", "HEAD")
 _MAX_PATH = 200  # characters of a path in the access log
+_BODY_SECONDS = 120.0  # in which a body must come
+_READ_SECONDS = 60.0  # in which somebody must read a part of an answer, once the system's own buffers are full
+_STRANGERS_PART = 2  # strangers may have one part in so many of the memory for bodies
 
 
 @dataclass
@@ -57,6 +61,7 @@ class RequestMiddleware:
     metrics: Metrics
     _requests: int = 0  # not answered yet
     _bytes: int = 0  # of their bodies
+    _strangers_bytes: int = 0  # of those of strangers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -82,7 +87,8 @@ class RequestMiddleware:
                 own["x-request-id"] = request_id
                 for name, value in _HEADERS.items():
                     own.setdefault(name, value)
-            await send(message)
+            async with asyncio.timeout(_READ_SECONDS):
+                await send(message)
 
         try:
             refusal = self._refusal(headers, scope["method"], scope["path"])
@@ -142,25 +148,34 @@ class RequestMiddleware:
         return ErrorAnswer(429, detail, headers={"retry-after": "1"})
 
     async def _with_body(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the application receive the body, up to its largest size."""
-        size, arrived = 0, False
+        """Let the application receive the body, up to its largest size and within its time."""
+        size, strangers, arrived, end = 0, 0, False, asyncio.get_running_loop().time() + _BODY_SECONDS
 
         async def bounded() -> Message:
             """The next part of the body.
 
             Raises:
-                ErrorAnswer: the body is too long, or all bodies together are.
+                ErrorAnswer: the body is too long or too slow, or all bodies together are too long.
             """
-            nonlocal size, arrived
+            nonlocal size, strangers, arrived
             if arrived:
                 return await receive()  # waits until the client goes away
-            message = await receive()
+            try:
+                async with asyncio.timeout_at(end):
+                    message = await receive()
+            except TimeoutError:
+                detail = f"the body did not come within {_BODY_SECONDS:g} seconds: send it again, or less of it"
+                raise ErrorAnswer(408, detail, headers={"connection": "close"}) from None
             part = len(message.get("body", b""))
             size += part
             self._bytes += part
+            if getattr(scope["state"].get("caller"), "stranger", False):  # who asks is known before a body is read
+                strangers += part
+                self._strangers_bytes += part
             if size > self.settings.body_bytes:
                 raise self._too_long()
-            if self._bytes > self.settings.all_bytes:
+            most = self.settings.all_bytes
+            if self._bytes > most or (strangers and self._strangers_bytes > most // _STRANGERS_PART):
                 raise self._too_many()
             arrived = not message.get("more_body", False)
             return message
@@ -171,3 +186,4 @@ class RequestMiddleware:
         finally:
             self._requests -= 1
             self._bytes -= size
+            self._strangers_bytes -= strangers

@@ -7,12 +7,12 @@ import asyncio
 import logging
 import logging.config
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 
 from dgmark.errors import DgmarkError
 from dgmark.rows.processes import ChildProcess, WorkerLost, in_thread
@@ -27,12 +27,25 @@ _NOT_LOADED = "the model could not be loaded; the operator finds the reason in t
 _STOPPING = "the service is being stopped, so this text is not finished: ask again"
 
 
-class _Held(NamedTuple):
-    """A job that is under way or waits: what comes of it, when it began, and what ends it when its time is up."""
+@dataclass
+class _Held:
+    """A job that is under way or waits.
 
+    Attributes:
+        job: the job.
+        outcomes: what comes of it.
+        began: when it came.
+        limit: ends it when its time is up.
+        steps: how many of its steps are told.
+        again: whether it was given to a second process, as the first one ended.
+    """
+
+    job: jobs.Job
     outcomes: asyncio.Queue[jobs.Outcome]
     began: float
     limit: asyncio.TimerHandle
+    steps: int = 0
+    again: bool = False
 
 
 @dataclass
@@ -42,8 +55,8 @@ class ModelProcess:
     Attributes:
         launch: starts the process, which does `work`.
         settings: the service's settings, which have the most texts that are written at once, how many may wait, and the
-            longest that a job may take, waiting included. A process that says nothing for half of that while somebody
-            waits for a word of it is taken to hang, and another one takes its place.
+            longest that a job may take, waiting included. A process that is told to drop a job and says nothing for
+            half of that time is taken to hang, and another one takes its place.
         on_lost: called when the process ends by itself.
         on_failed: called with the reason if the models cannot be loaded at the start. If they cannot be loaded again
             later, it is tried again after a pause.
@@ -87,7 +100,9 @@ class ModelProcess:
         while True:
             await asyncio.wrap_future(in_thread(self._receive, self._process))
             was_ready, self.facts = bool(self.facts), {}
-            self._give_up(WorkerLost("the process that runs the model ended, so this text is not finished: ask again"))
+            lost = WorkerLost("the process that runs the model ended, so this text is not finished: ask again")
+            # one of these jobs may have ended the process, so that each gets a second one and no third
+            self._give_up(lost, [job for job, held in self._held.items() if held.again or not was_ready])
             if self._failure == _LOADING and not was_ready:
                 self._not_loaded(WorkerLost("the process that runs the model ended before the model was loaded"))
             if not self._was_ready:
@@ -97,18 +112,24 @@ class ModelProcess:
             self.on_lost()
             await asyncio.sleep(0 if was_ready else PAUSE)
             self._process = self.launch()
+            for held in self._held.values():
+                held.again = True
+                self._send(held.job)
 
-    def check_room(self, number: int) -> None:
-        """Refuse so many jobs if the process cannot take all of them now.
+    def check_room(self, number: int, caller: str) -> None:
+        """Refuse so many jobs of a caller if the process cannot take all of them now.
 
         Raises:
-            ErrorAnswer: no model is loaded (yet), the service ends, or there is no room to wait.
+            ErrorAnswer: no model is loaded (yet), the service ends, or there is no room to wait: neither free, nor of
+                the share that the caller has when all of it is divided among those who have jobs here.
         """
         if self._stopping:
             raise ErrorAnswer(503, _STOPPING)
         if not self.facts:
             raise ErrorAnswer(503, self._failure, headers={"retry-after": "5"})
-        if self.held + number > self.settings.rows + self.settings.queue:
+        room, callers = self.settings.rows + self.settings.queue, [held.job.caller for held in self._held.values()]
+        share = room // len({*callers, caller})
+        if self.held + number > room and callers.count(caller) + number > share:
             raise Busy(self.held * self._mean / self.settings.rows)
 
     def take(self, job: jobs.Job) -> asyncio.Queue[jobs.Outcome]:
@@ -117,11 +138,9 @@ class ModelProcess:
         Raises:
             DgmarkError: see `check_room`.
         """
-        self.check_room(1)
-        began, limit = time.monotonic(), self._loop.call_later(self.settings.text_seconds, self._out_of_time, job.id)
-        if not self._held:  # it had nothing to say before
-            self._last_message = began
-        self._held[job.id] = held = _Held(asyncio.Queue(), began, limit)
+        self.check_room(1, job.caller)
+        limit = self._loop.call_later(self.settings.text_seconds, self._out_of_time, job.id)
+        self._held[job.id] = held = _Held(job, asyncio.Queue(), time.monotonic(), limit)
         self._send(job)
         return held.outcomes
 
@@ -138,22 +157,22 @@ class ModelProcess:
             return
         self._held.pop(job).limit.cancel()
         self._send(job)
-        last_message, process, silence = self._last_message, self._process, self.settings.text_seconds / 2
+        asked, process, silence = time.monotonic(), self._process, self.settings.text_seconds / 2
 
         def check() -> None:
             """End the process if it has said nothing since."""
-            if self._last_message == last_message and self._process is process and not self._stopping:
+            if self._last_message < asked and self._process is process and bool(self.facts) and not self._stopping:
                 log.error("the process that runs the model said nothing for %g seconds: it is ended", silence)
                 process.kill()
 
-        self._loop.call_later(max(0.0, last_message + silence - time.monotonic()), check)
+        self._loop.call_later(silence, check)
 
     def stop(self) -> None:
         """Take no more jobs, and give up those that are under way."""
         self._stopping = True
         if self._watching is not None:
             self._watching.cancel()
-        self._give_up(ErrorAnswer(503, _STOPPING))
+        self._give_up(ErrorAnswer(503, _STOPPING), list(self._held))
 
     def close(self) -> None:
         """End the process."""
@@ -187,7 +206,12 @@ class ModelProcess:
         elif job is not None and isinstance(outcome, jobs.Finished | DgmarkError):
             self._end(job, outcome)
         elif outcome is not None and job in self._held:  # not dropped
-            self._held[job].outcomes.put_nowait(outcome)
+            held = self._held[job]
+            if isinstance(outcome, jobs.Stepped):
+                if outcome.step < held.steps:  # told by the process before
+                    return
+                held.steps += 1
+            held.outcomes.put_nowait(outcome)
 
     def _end(self, job: str, outcome: jobs.Outcome) -> None:
         """Tell whoever waits for a job the last that comes of it."""
@@ -199,11 +223,12 @@ class ModelProcess:
     def _not_loaded(self, why: DgmarkError) -> None:
         self._failure = _NOT_LOADED
         log.error("the model could not be loaded: %s", why)
+        self._give_up(ErrorAnswer(503, _NOT_LOADED), list(self._held))
         if not self._was_ready:
             self.on_failed(why)
 
-    def _give_up(self, error: DgmarkError) -> None:
-        for job in list(self._held):
+    def _give_up(self, error: DgmarkError, ids: Iterable[str]) -> None:
+        for job in ids:
             self._end(job, error)
 
 

@@ -1,8 +1,9 @@
 """What the model worker does: load the models, batch the jobs that wait, and advance the batches step by step.
 
-A batch is made of jobs that wait when there is room for one; batches take turns, a step each, so that a new job does
-not wait for the end of the one before it. So does a text whose holes are chosen. Runs in a process of its own, the only
-one of the service that needs torch.
+A batch is made of jobs that wait when there is room for one; a text whose holes are chosen is one by itself. Batches
+take turns, a step each: the next step is for the caller for whom the least time was spent, and a caller of whom nothing
+is written gets a batch beside all others. So no caller waits for the end of another one's texts. Runs in a process of
+its own, the only one of the service that needs torch.
 """
 
 import logging
@@ -18,6 +19,7 @@ from typing import Any
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.marks.keyed_side import decode_side
 from dgmark.decode.steps.canvas import BatchEvents, BlockFinished, Canvas, Committed, Completed
+from dgmark.decode.texts.growing import GrowingText
 from dgmark.decode.texts.holes import holed_text, holes_in
 from dgmark.decode.texts.infilling import Infilling, config_of_remasking, remask_steps
 from dgmark.decode.texts.own_check import TextChecker
@@ -35,8 +37,6 @@ from dgmark_service.error_answers import ErrorAnswer
 
 log = logging.getLogger("dgmark_service")
 Send = Callable[[jobs.FromWorker], None]
-# of a character that is not whole yet
-_UNFINISHED = "\ufffd"
 
 
 @dataclass
@@ -46,8 +46,9 @@ class ModelWorker:
     Attributes:
         models: the models by name.
         send: is given what becomes of the jobs.
-        rows: the most texts that are written at once.
-        batches: the most batches that take turns.
+        rows: the most texts that are written at once, but for one batch of each caller of whom nothing is written.
+        batches: the most batches that take turns, with the same exception.
+        clock: seconds, by which callers have equal shares.
         facts: what the service knows of each model.
     """
 
@@ -55,12 +56,15 @@ class ModelWorker:
     send: Send
     rows: int
     batches: int = 4
+    clock: Callable[[], float] = time.perf_counter
     facts: Mapping[str, jobs.ModelFacts] = field(init=False)
 
     def __post_init__(self) -> None:
         self.facts = {name: _facts(model) for name, model in self.models.items()}
         self._waiting: deque[_Text | _Marking] = deque()
         self._running: deque[_Batch | _Marking] = deque()
+        # seconds of the steps of each caller of whom something is written
+        self._spent: dict[str, float] = {}
         # seconds for each token of a text that is marked, by the model and the share, as last measured
         self._speeds: dict[tuple[str, float], float] = {}
 
@@ -95,11 +99,12 @@ class ModelWorker:
             self.send((message.id, text.started))
 
     def advance(self) -> None:
-        """Begin a batch if there is room, and do one step of the batch whose turn it is."""
+        """Begin a batch if one may begin, and do one step of the batch whose turn it is."""
         self._begin()
         if not self._running:
             return
-        batch = self._running.popleft()
+        batch = self._next()
+        callers, began = batch.callers, self.clock()
         try:
             for message in batch.step():
                 self.send(message)
@@ -107,26 +112,40 @@ class ModelWorker:
             # the others go on: a decode shares nothing with the next one
             self._fail(batch.left, error)
             return
+        each = (self.clock() - began) / max(1, len(callers))
+        for caller in callers:
+            self._spent[caller] += each
         if batch.left:
             self._running.append(batch)
 
-    def _remask(self, job: jobs.Job, config: DecodeConfig, masked: int) -> Iterator[jobs.Outcome | None]:
-        """Choose the holes of a text, of which so many tokens are masked, and fill them; None for a step of choosing.
+    def _next(self) -> "_Batch | _Marking":
+        """Take the batch of the caller for whom the least time was spent; of several, the one that waits longest.
+
+        A caller who comes begins with the least that was spent for anyone, and one who goes is forgotten.
+        """
+        callers = {caller for batch in self._running for caller in batch.callers}
+        least = min((spent for caller, spent in self._spent.items() if caller in callers), default=0.0)
+        self._spent = {caller: self._spent.get(caller, least) for caller in callers}
+        batch = min(self._running, key=lambda one: min(map(self._spent.__getitem__, one.callers), default=0.0))
+        self._running.remove(batch)
+        return batch
+
+    def _remask(self, job: jobs.Job, config: DecodeConfig) -> Iterator[jobs.Outcome]:
+        """Choose the holes of a text and fill them.
 
         The p-value is that of the whole key, as a checker does not know the sub-key.
         """
         model, request = self.models[job.model], Request(job.prompt, job.seed, job.key)
-        filled, began = 0, time.perf_counter()
+        began = time.perf_counter()
         remasker = Remasker(model, request.whole_key, config, **(job.remask or {}))
         steps = remask_steps(remasker, request, TextChecker(model.tokenizer) if job.check else None)
         while True:
             try:
-                tokens = next(steps)
+                step = next(steps)
             except StopIteration as end:
                 made: Infilling = end.value
                 break
-            filled += tokens
-            yield jobs.Marked(min(filled, masked), masked) if tokens else None
+            yield jobs.Marked(step.done, step.of)
         self._speeds[_marked_as(job)] = (time.perf_counter() - began) / len(made.token_ids)
         tokens = sum(end - start for start, end in made.holes)
         _check_length(job, self.facts[job.model], tokens)
@@ -146,15 +165,19 @@ class ModelWorker:
             raise ErrorAnswer(400, detail, param=job.prompt_param)
 
     def _begin(self) -> None:
-        room = self.rows - sum(len(batch.left) for batch in self._running)
-        if not self._waiting or room < 1 or len(self._running) >= self.batches:
+        """Begin a batch with the first text that may begin, if there is one."""
+        room, waiting = self.rows - sum(len(batch.left) for batch in self._running), list(self._waiting)
+        if room < 1 or len(self._running) >= self.batches:
+            room = self.rows
+            served = {caller for batch in self._running for caller in batch.callers}
+            waiting = [text for text in waiting if text.job.caller not in served]
+        if not waiting:
             return
-        first = self._waiting[0]
-        if isinstance(first, _Marking):
-            self._waiting.popleft()
-            self._running.append(first)
+        if isinstance(waiting[0], _Marking):
+            self._waiting.remove(waiting[0])
+            self._running.append(waiting[0])
             return
-        texts = [text for text in self._waiting if isinstance(text, _Text)]
+        texts = [text for text in waiting if isinstance(text, _Text)]
         members = [texts[number] for number in batches_of([text.kind for text in texts])[0][:room]]
         self._waiting = deque(text for text in self._waiting if text not in members)
         try:
@@ -178,7 +201,7 @@ class ModelWorker:
                 _check_mark(model, job.key, job, config, config.block_length)
             self._check_marking(job, tokens)
             masked = round(job.remask["share"] * tokens)
-            return _Marking(job, jobs.Started(tokens - masked, config.to_dict()), self._remask(job, config, masked))
+            return _Marking(job, jobs.Started(tokens - masked, config.to_dict()), self._remask(job, config))
         encode: Callable[[Any], Canvas] | None = None
         if job.fills:
             encode = methodcaller("canvas", model.mask_id)
@@ -231,11 +254,6 @@ def _check_length(job: jobs.Job, facts: jobs.ModelFacts, tokens: int) -> None:
         )
 
 
-def readable_after(sent: str, text: str) -> str:
-    """What can be sent of a text whose end may still change, after what was sent: whole characters."""
-    return text.rstrip(_UNFINISHED).removeprefix(sent) if text.startswith(sent) else ""
-
-
 @dataclass(eq=False)
 class _Text:
     """A job that can be decoded, and what is written of it.
@@ -245,22 +263,19 @@ class _Text:
         model: its model.
         prepared: its one request.
         started: that it is accepted.
-        tokens: what is written, by position.
         steps: the number of steps.
-        settled: with edits, the position before which no token will change.
-        joined: the tokens from the beginning to the first gap, or to the first one that may change.
-        sent: their text, as far as it was sent.
     """
 
     job: jobs.Job
     model: Denoiser
     prepared: Prepared
     started: jobs.Started
-    tokens: dict[int, int] = field(default_factory=dict)
     steps: int = 0
-    settled: int = 0
-    joined: list[int] = field(default_factory=list)
-    sent: str = ""
+
+    @cached_property
+    def growing(self) -> GrowingText:
+        """What can be read of it."""
+        return GrowingText(self.model, self.prepared.config.edit_threshold is not None)
 
     @cached_property
     def kind(self) -> BatchKind:
@@ -271,22 +286,15 @@ class _Text:
     def add(self, event: Committed) -> jobs.Stepped:
         """Note the commits of one step."""
         self.steps += 1
-        self.tokens.update(zip(event.positions, event.token_ids, strict=True))
-        tokenizer, before = self.model.tokenizer, len(self.joined)
-        end = len(self.tokens) if self.prepared.config.edit_threshold is None else self.settled
-        stops = {-1, *self.model.end_ids}
-        while len(self.joined) < end and (token := self.tokens.get(len(self.joined), -1)) not in stops:
-            self.joined.append(token)
-        added = readable_after(self.sent, tokenizer.decode(self.joined)) if len(self.joined) > before else ""
-        self.sent += added
+        self.growing.commit(event)
         return jobs.Stepped(
             step=self.steps - 1,
             block=min(event.positions) // self.prepared.config.block_length,
             positions=event.positions,
             tokens=event.token_ids,
-            pieces=[tokenizer.decode([token]) for token in event.token_ids],
-            added=added,
-            joined=len(self.joined),
+            pieces=[self.model.tokenizer.decode([token]) for token in event.token_ids],
+            added=self.growing.read_on(),
+            joined=len(self.growing.joined),
         )
 
     def finished(self, event: Completed) -> jobs.Finished:
@@ -327,6 +335,11 @@ class _Batch:
     def left(self) -> list[str]:
         return [text.job.id for row, text in enumerate(self._texts) if row not in self._dropped]
 
+    @property
+    def callers(self) -> list[str]:
+        """Who waits for its texts, once for each text."""
+        return [text.job.caller for row, text in enumerate(self._texts) if row not in self._dropped]
+
     def drop(self, job: str) -> None:
         """Write this job no further."""
         self._dropped.update(row for row, text in enumerate(self._texts) if text.job.id == job)
@@ -340,7 +353,7 @@ class _Batch:
                 yield self._texts[event.row].job.id, self._texts[event.row].add(event)
             elif isinstance(event, BlockFinished):
                 for row in event.rows:
-                    self._texts[row].settled = len(self._texts[row].tokens)
+                    self._texts[row].growing.settle()
             elif isinstance(event, Completed):
                 finished = self._texts[event.row].finished(event)
                 self._dropped.add(event.row)
@@ -356,8 +369,13 @@ class _Marking:
         left: the id of the job, until it is done.
     """
 
-    def __init__(self, job: jobs.Job, started: jobs.Started, steps: Iterator[jobs.Outcome | None]) -> None:
+    def __init__(self, job: jobs.Job, started: jobs.Started, steps: Iterator[jobs.Outcome]) -> None:
         self.job, self.started, self.left, self._steps = job, started, [job.id], steps
+
+    @property
+    def callers(self) -> list[str]:
+        """Who waits for it."""
+        return [self.job.caller]
 
     def drop(self, job: str) -> None:
         """Mark this text no further."""
@@ -368,8 +386,7 @@ class _Marking:
     def step(self) -> Iterator[jobs.FromWorker]:
         """Do one step, and tell what came of it."""
         for outcome in self._steps:
-            if outcome is not None:
-                yield self.job.id, outcome
+            yield self.job.id, outcome
             return
         self.left = []
 

@@ -16,9 +16,14 @@ class MovingWindow:
         self._spent: dict[object, list[tuple[float, float]]] = {}  # when, and how much, by caller
         self._swept = time.monotonic()
 
-    def wait(self, caller: object) -> float:
-        """Seconds until this caller may spend again; 0 for now."""
-        now, total = time.monotonic(), 0.0
+    def wait(self, caller: object, amount: float | None = None) -> float:
+        """Seconds until this caller may spend so much; 0 for now.
+
+        Args:
+            caller: who spends.
+            amount: how much; None if that is not known before, for which anything must be left.
+        """
+        now, total = time.monotonic(), amount or 0.0
         since = now - self._seconds
         if self._swept < since:  # forget what is older, and those who have not come again
             self._swept = now
@@ -26,7 +31,7 @@ class MovingWindow:
             self._spent = {one: spent for one, spent in recent.items() if spent}
         for then, amount in reversed(self._spent.get(caller, ())):
             total += amount
-            if total >= self._amount:  # until this is older
+            if total > self._amount or (amount is None and total == self._amount):  # until this is older
                 return max(0.0, then - since)
         return 0.0
 

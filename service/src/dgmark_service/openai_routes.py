@@ -14,7 +14,7 @@ from fastapi.responses import Response
 
 from dgmark.errors import DgmarkError
 from dgmark_service import openai_schemas as schemas
-from dgmark_service.auth import Generating
+from dgmark_service.auth import Caller, Generating
 from dgmark_service.error_handlers import answer_to
 from dgmark_service.generation_routes import begin, offer_of, writes
 from dgmark_service.generation_task import Event, GenerationTask, answer, event, merged, usage
@@ -38,19 +38,19 @@ def routes(state: ServiceState) -> APIRouter:
         return await _answer(*await begin(state, request, caller, schemas.CompletionRequest, "cmpl"))
 
     @router.get("/v1/models", summary="The models that write texts")
-    async def models(_: Generating) -> dict[str, Any]:
-        return {"object": "list", "data": [_model(offer, began) for offer in state.offers.values()]}
+    async def models(caller: Generating) -> dict[str, Any]:
+        return {"object": "list", "data": [_model(offer, caller, began) for offer in state.offers.values()]}
 
     @router.get("/v1/models/{name:path}", summary="One model")
-    async def model(name: str, _: Generating) -> dict[str, Any]:
-        return _model(offer_of(state, name), began)
+    async def model(name: str, caller: Generating) -> dict[str, Any]:
+        return _model(offer_of(state, name), caller, began)
 
     return router
 
 
-def _model(offer: Offer, began: int) -> dict[str, Any]:
-    """A model in OpenAI's form; policy and keys are ours."""
-    own = {"policy": offer.policy, "keys": list(offer.marking.keys)}
+def _model(offer: Offer, caller: Caller, began: int) -> dict[str, Any]:
+    """A model in OpenAI's form; the policy, and the keys that the caller may use, are ours."""
+    own = {"policy": offer.policy, "keys": list(caller.own(offer.marking.keys))}
     return {"id": offer.source.name, "object": "model", "created": began, "owned_by": "dgmark", **own}
 
 

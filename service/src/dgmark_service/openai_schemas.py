@@ -24,22 +24,40 @@ class StreamOptions(RequestFields):
     include_usage: bool | None = Field(None, description="Count the tokens in a last chunk; by default no.")
 
 
-# fields that would change the answer and are not served: the value that changes nothing, and what is said of others
+_REPEATS = "tokens that the text has already are not made less likely here: leave it out"
+_SINGLE_TOKENS = "single tokens are not made more or less likely here: leave it out"
+_STOPS = "a text ends at the model's end token, at its length or at `stop`: leave it out"
+_FORM = "an answer is plain text in no given form here: leave it out"
+_NO_PROBABILITIES = "tokens are written out of order here, so an answer has no probabilities of theirs: leave it out"
+# fields of OpenAI's and of others' servers that would change the answer and are not served: the value that changes
+# nothing, and what is said of others
 NOT_SERVED: dict[str, tuple[Any, str]] = {
-    "presence_penalty": (0, "tokens that the text has already are not made less likely here: leave it out"),
-    "frequency_penalty": (0, "tokens that the text has already are not made less likely here: leave it out"),
-    "logit_bias": ({}, "single tokens are not made more or less likely here: leave it out"),
-    "logprobs": (
-        False,
-        "tokens are written out of order here, so an answer has no probabilities of theirs: leave it out",
-    ),
+    "presence_penalty": (0, _REPEATS),
+    "frequency_penalty": (0, _REPEATS),
+    "repetition_penalty": (1, _REPEATS),
+    "no_repeat_ngram_size": (0, _REPEATS),
+    "logit_bias": ({}, _SINGLE_TOKENS),
+    "allowed_token_ids": ([], _SINGLE_TOKENS),
+    "bad_words": ([], _SINGLE_TOKENS),
+    "min_p": (0, "unlikely tokens are left out by top_k and top_p here: leave it out"),
+    "min_tokens": (0, _STOPS),
+    "ignore_eos": (False, _STOPS),
+    "stop_token_ids": ([], _STOPS),
+    "use_beam_search": (False, "a text is drawn once here: leave it out"),
+    "logprobs": (False, _NO_PROBABILITIES),
+    "top_logprobs": (0, _NO_PROBABILITIES),
+    "prompt_logprobs": (0, _NO_PROBABILITIES),
     "echo": (False, "an answer does not repeat its prompt here: leave it out"),
     "suffix": ("", "a text before a given end is what /v1/infill fills: leave it out"),
     "best_of": (1, "no more texts are written here than are answered: leave it out, and ask for several with n"),
     "tools": ([], "models call no tools here: leave it out"),
     "functions": ([], "models call no tools here: leave it out"),
-    "response_format": ({"type": "text"}, "an answer is plain text here: leave it out"),
+    "response_format": ({"type": "text"}, _FORM),
+    **dict.fromkeys(("structured_outputs", "regex", "json_schema", "grammar"), ({}, _FORM)),
+    **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar"), ({}, _FORM)),
 }
+# a `top_k` of others' servers that means none
+_NO_TOP_K = (-1, 0)
 
 
 class _OpenAI(SamplingRequest):
@@ -72,6 +90,8 @@ class _OpenAI(SamplingRequest):
             same = given == neutral and isinstance(given, bool) == isinstance(neutral, bool)
             if given is not None and not (same or all_of_them):
                 raise ErrorAnswer(400, why, param=name)
+        if isinstance(value, dict) and value.get("top_k") in _NO_TOP_K:
+            return {**value, "top_k": None}
         return value
 
     @property

@@ -167,6 +167,8 @@ class ServiceSettings:
                     "10.0.0.0/24"
                 ) from error
         try:
-            parse(self.public_rate)
+            rate = parse(self.public_rate)
         except ValueError as error:
             raise SettingsError(f"{self.public_rate!r} is not a rate such as '30 per minute'") from error
+        if self.public and not rate.amount:
+            raise SettingsError(f"{self.public_rate!r} lets nobody check a text: leave --public out, or raise the rate")

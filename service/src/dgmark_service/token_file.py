@@ -7,6 +7,7 @@ import errno
 import hashlib
 import hmac
 import json
+import logging
 import os
 import re
 import secrets
@@ -26,6 +27,7 @@ from dgmark.errors import InputError, KeyFileNotFound, SettingsError
 from dgmark.files.inputs import open_file
 from dgmark.files.outputs import atomic_write
 
+log = logging.getLogger("dgmark_service")
 Scope = Literal["detect", "detect:full", "generate", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 ALL_SCOPES = frozenset(SCOPES)
@@ -33,6 +35,11 @@ PREFIX = "dgm_"  # tells people, and scanners of repositories, what they have fo
 MAX_FILE_BYTES = 2**20
 API_TOKEN = "DGMARK_API_TOKEN"  # noqa: S105 (its name)
 MIN_SECRET = 24
+
+
+def _with_zone(time: datetime) -> datetime:
+    """A time that names no zone is one of UTC."""
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 class Token(BaseModel):
@@ -53,7 +60,7 @@ class Token(BaseModel):
     scopes: tuple[Scope, ...] = Field(min_length=1)
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     created: str
-    expires: datetime | None = None
+    expires: Annotated[datetime, AfterValidator(_with_zone)] | None = None
     keys: tuple[str, ...] | None = None
 
 
@@ -85,6 +92,7 @@ class TokenFile:
             raise SettingsError(f"{self.path} is a folder: give the path of a token file, such as tokens.json")
         self._seen: tuple[int, ...] | None = None
         self._tokens: tuple[Token, ...] = ()
+        self._fault = ""
 
     def tokens(self) -> tuple[Token, ...]:
         """All tokens of the file.
@@ -102,9 +110,10 @@ class TokenFile:
                 with open_file(self.path) as file:
                     self._tokens = _TokenFile.model_validate_json(file.read(MAX_FILE_BYTES)).tokens
                 self._seen = seen
-        except (ValidationError, SettingsError):
+        except (ValidationError, SettingsError) as error:
             raise InputError(
-                f"{self.path} is not a file of access tokens: give the file that `dgmark access keygen` wrote"
+                f"{self.path} is not a file of access tokens{_where(error)}: correct it, or give the file that "
+                "`dgmark access keygen` wrote"
             ) from None
         except OSError as error:
             raise KeyFileNotFound(
@@ -112,6 +121,21 @@ class TokenFile:
                 f"`dgmark access keygen {self.path} NAME`"
             ) from error
         return self._tokens
+
+    def last_good(self) -> tuple[Token, ...]:
+        """All tokens of the file; while a mistake makes it no file of tokens, those of before, as the log says once.
+
+        Raises:
+            KeyFileNotFound: the file cannot be read.
+        """
+        try:
+            tokens, fault = self.tokens(), ""
+        except InputError as error:
+            tokens, fault = self._tokens, str(error)
+        if fault and fault != self._fault:
+            log.error("the access tokens stay as they were: %s", fault)
+        self._fault = fault
+        return tokens
 
     def add(
         self, name: str, scopes: Iterable[str], *, expires: datetime | None = None, keys: Iterable[str] | None = None
@@ -130,8 +154,7 @@ class TokenFile:
         """
         check_name(name, "the token")
         secret = PREFIX + secrets.token_urlsafe(32)
-        until = expires.replace(tzinfo=UTC) if expires is not None and expires.tzinfo is None else expires
-        fields = {"name": name, "scopes": tuple(dict.fromkeys(scopes)), "sha256": _hash(secret), "expires": until}
+        fields = {"name": name, "scopes": tuple(dict.fromkeys(scopes)), "sha256": _hash(secret), "expires": expires}
         fields["keys"] = None if keys is None else tuple(dict.fromkeys(keys))
         with self._locked():
             tokens = self.tokens() if self.path.exists() else ()
@@ -172,6 +195,15 @@ class TokenFile:
         content = json.dumps(_TokenFile(tokens=tokens).model_dump(mode="json", exclude_none=True), indent=2) + "\n"
         atomic_write(self.path, content.encode(), over_protected=True)
         self.path.chmod(0o600)
+
+
+def _where(error: ValidationError | SettingsError) -> str:
+    """Which entry of the file is wrong, and why; nothing of a value, which may be a secret."""
+    if isinstance(error, SettingsError):
+        return ""
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f" ({place}: {first['msg']})" if place else f" ({first['msg']})"
 
 
 def find(secret: str, tokens: Iterable[Token]) -> Token | None:

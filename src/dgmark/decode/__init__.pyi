@@ -9,7 +9,7 @@ from dgmark.decode.steps.loop import decode, decode_steps
 from dgmark.decode.steps.proposals import propose
 from dgmark.decode.steps.round_trip import RoundTrip
 from dgmark.decode.steps.selection import select_positions
-from dgmark.decode.texts.generation import Generation, RowFinished, generate, stream_generate
+from dgmark.decode.texts.generation import Generation, RowFinished, generate, stream_generate, stream_text
 from dgmark.decode.texts.infilling import Infilling, infill
 from dgmark.decode.texts.prepared import Prepared
 from dgmark.decode.texts.requests import Request
@@ -42,4 +42,5 @@ __all__ = [
     "select_positions",
     "side_of_rows",
     "stream_generate",
+    "stream_text",
 ]

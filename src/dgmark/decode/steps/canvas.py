@@ -11,6 +11,8 @@ from torch.nn.functional import pad
 
 from dgmark.models.denoiser import Denoiser
 
+R = TypeVar("R")
+S = TypeVar("S")
 T = TypeVar("T")
 # Called after each step with the number of tokens that the step committed.
 Progress = Callable[[int], None]
@@ -271,6 +273,17 @@ def run_to_end(steps: Generator[int, None, T], progress: Progress | None = None)
             return result
         if progress is not None:
             progress(tokens)
+
+
+def mapped(steps: Generator[S, None, T], function: Callable[[S], R]) -> Generator[R, None, T]:
+    """The steps with a function's value in place of each; they return what they returned."""
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        yield function(step)
 
 
 def collect(model: Denoiser, canvas: Canvas, steps: Iterable[Commits]) -> list[Response]:

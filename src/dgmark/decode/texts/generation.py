@@ -7,6 +7,7 @@ from typing import Any, Literal, Unpack, overload
 
 from dgmark.arguments.checks import Errors, flag, returns_errors
 from dgmark.decode.steps.canvas import BatchEvents, BlockFinished, Committed, Completed, Response
+from dgmark.decode.texts.growing import GrowingText
 from dgmark.decode.texts.prepared import Prepared
 from dgmark.decode.texts.requests import AskedRows, Prompt, Prompts, RowArguments, prompts_or_errors
 from dgmark.decode.texts.written import MarkTally, Written, written_fields
@@ -136,9 +137,47 @@ def stream_generate(model: Denoiser, prompts: Prompts, **arguments: Unpack[Gener
         A `Committed` for each step and row that the step changed; `BlockFinished` after the last step of a block;
         `RowFinished` as soon as a row is complete. Rows are numbered like the prompts.
     """
+    return _warning_events(events_of(_streamed(model, prompts, arguments)))
+
+
+def stream_text(model: Denoiser, prompt: Prompt, **arguments: Unpack[GenerateArguments]) -> Iterator[str]:
+    """Generate one text piece by piece; the pieces together are the `text` that `generate` gives for this prompt.
+
+    A diffusion model writes out of order: a piece is what became readable without a gap, so that it may hold nothing
+    for a while and then several words. With edits a piece comes when its block is finished.
+
+    Args:
+        model: a loaded model.
+        prompt: a text or a list of token ids.
+        arguments: see `generate`; invalid ones raise what it raises, at the call.
+
+    Yields:
+        Strings that are not empty.
+    """
+    prepared = _streamed(model, [prompt], arguments)
+    growing = GrowingText(model, edits=prepared.config.edit_threshold is not None)
+    return _pieces(_warning_events(events_of(prepared)), growing)
+
+
+def _pieces(events: Iterator[Event], growing: GrowingText) -> Iterator[str]:
+    for event in events:
+        if isinstance(event, RowFinished):
+            piece = event.generation.text.removeprefix(growing.text)
+        else:
+            if isinstance(event, Committed):
+                growing.commit(event)
+            else:
+                growing.settle()
+            piece = growing.read_on()
+        if piece:
+            yield piece
+
+
+def _streamed(model: Denoiser, prompts: Prompts, arguments: GenerateArguments) -> Prepared:
+    """The rows of a stream, of which none may be wrong."""
     if "progress" in arguments:
-        raise SettingsError("stream_generate yields an event for each step: leave progress out")
-    return _warning_events(events_of(_prepared(model, without_errors(prompts_or_errors(prompts)), True, arguments)))
+        raise SettingsError("a stream yields something for each step: leave progress out")
+    return _prepared(model, without_errors(prompts_or_errors(prompts)), True, arguments)
 
 
 def _prepared(model: Denoiser, prompts: Sequence[Any], strict: bool, arguments: GenerateArguments) -> Prepared:

@@ -8,11 +8,11 @@ from typing import Any, Literal, Unpack, overload
 
 from dgmark.arguments.checks import Errors, returns_errors
 from dgmark.decode.config import DecodeConfig, Settings
-from dgmark.decode.steps.canvas import Response, Trace, run_to_end
+from dgmark.decode.steps.canvas import Response, Trace, mapped, run_to_end
 from dgmark.decode.texts.holes import HoledText, Parts, added_text, holed_text, sequence_of
 from dgmark.decode.texts.own_check import TextChecker
 from dgmark.decode.texts.prepared import Prepared
-from dgmark.decode.texts.remasking import Remasker, Remasking
+from dgmark.decode.texts.remasking import Remasker, Remasking, RemaskStep
 from dgmark.decode.texts.requests import AskedRows, Request, RowArguments, prompts_or_errors
 from dgmark.decode.texts.written import MarkTally, Written, written_fields
 from dgmark.errors import DgmarkError, InputError, SettingsError, each
@@ -152,7 +152,8 @@ def _fill_chosen_words(
     def fill(request: Request) -> Infilling:
         if isinstance(request.prompt, DgmarkError):
             raise request.prompt
-        return run_to_end(remask_steps(remaskers[request.whole_key], request, asked.checker), asked.progress)
+        steps = remask_steps(remaskers[request.whole_key], request, asked.checker)
+        return run_to_end(mapped(steps, lambda step: step.committed), asked.progress)
 
     return [fill(request) for request in requests] if strict else each(fill, requests)
 
@@ -181,11 +182,11 @@ def _without_holes(texts: Any) -> list[str | DgmarkError]:
 
 def remask_steps(
     remasker: Remasker, request: Request, checker: TextChecker | None = None
-) -> Generator[int, None, Infilling]:
+) -> Generator[RemaskStep, None, Infilling]:
     """Mask and fill a share of the text of a request, of whose whole key the remasker is; see `infill`.
 
     Yields:
-        After each step, the number of tokens that it committed, which is 0 while words are chosen.
+        After each step, what it did.
 
     Returns:
         The infilling, checked if there is a checker.

@@ -6,13 +6,14 @@ Which words are masked, in which turns, and what came of it. Knows neither files
 import re
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
 from dgmark.arguments.checks import is_of, number, shown
 from dgmark.checkpoint.tokenizer import EncodedText, Tokenizer
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.steps.canvas import Canvas, Trace, collect_steps, extend_trace
+from dgmark.decode.steps.canvas import Canvas, Trace, collect_steps, extend_trace, mapped
 from dgmark.decode.steps.draws import seeds_within
 from dgmark.decode.steps.selection import blocks_to_fill
 from dgmark.decode.texts.prepared import Prepared
@@ -65,6 +66,20 @@ def changes(old: str, new: str) -> list[tuple[str, str]]:
     return list(zip(old.split(" "), new.split(" "), strict=True))
 
 
+class RemaskStep(NamedTuple):
+    """One step of a remasking, which first weighs the words that may be replaced and then fills those it chose.
+
+    Attributes:
+        committed: the tokens that it committed; 0 while words are weighed.
+        done: the tokens that were weighed or committed so far.
+        of: the tokens to weigh and to commit; fewer are committed if a target is reached.
+    """
+
+    committed: int
+    done: int
+    of: int
+
+
 class Remasker:
     """Masks and fills texts with one model.
 
@@ -101,7 +116,9 @@ class Remasker:
         self._words = word_ids(model.tokenizer)
         self._others = frozenset(range(model.vocab_size)) - self._words
 
-    def steps(self, text: str, request: Request) -> Generator[int, None, tuple[list[int], list[int], Trace, Remasking]]:
+    def steps(
+        self, text: str, request: Request
+    ) -> Generator[RemaskStep, None, tuple[list[int], list[int], Trace, Remasking]]:
         """Fill the words of a text in turns, each with the text as it is then.
 
         Args:
@@ -109,7 +126,7 @@ class Remasker:
             request: its seed, and its key or sub-key; the prompt is not read.
 
         Yields:
-            After each step, the number of tokens that it committed, which is 0 while words are chosen.
+            After each step, what it did.
 
         Returns:
             The ids of the whole text, the places that were masked, the commits, and what was done.
@@ -119,17 +136,27 @@ class Remasker:
         """
         encoded = encode_exactly(self.model.tokenizer, text)
         old, ids, trace = encoded.ids, list(encoded.ids), Trace()
-        chosen = yield from self._choose(old, replaceable(text, encoded, self._words, self._keep))
+        places = replaceable(text, encoded, self._words, self._keep)
+        wanted = min(len(places), max(1, round(self._share * len(ids))))
+        done_tokens, of = 0, wanted + (len(places) if len(places) > wanted else 0)
+
+        def step(tokens: int, committed: int) -> RemaskStep:
+            nonlocal done_tokens
+            done_tokens += tokens
+            return RemaskStep(committed, done_tokens, of)
+
+        chosen = yield from mapped(self._choose(old, places, wanted), lambda weighed: step(weighed, 0))
         seeds = seeds_within(request.seed)
         done: list[int] = []
         p_value = None
         for turn in range(TURNS):
-            places = [place for place in chosen if place % TURNS == turn]
-            for start, stop, own in windows(len(ids), self.model.context_length, places):
+            in_turn = [place for place in chosen if place % TURNS == turn]
+            for start, stop, own in windows(len(ids), self.model.context_length, in_turn):
                 window = replace(request, prompt=self._canvas(ids[start:stop], own, start), seed=next(seeds))
-                ids[start:stop], steps = yield from self._filled(window, ids[start:stop])
+                filling = self._filled(window, ids[start:stop])
+                ids[start:stop], steps = yield from mapped(filling, lambda committed: step(committed, committed))
                 extend_trace(trace, steps, after=trace.step[-1] + 1 if trace.step else 0)
-            done += places
+            done += in_turn
             if self._detector is not None and (self._target is not None or turn == TURNS - 1):
                 p_value = self._detector.detect(self.model.tokenizer.decode(ids)).p_value
                 if self._target is not None and p_value <= self._target:
@@ -140,9 +167,8 @@ class Remasker:
         remasking = Remasking(text, self._share, self._keep, self._target, masked, changed, expected, p_value)
         return ids, sorted(done), trace, remasking
 
-    def _choose(self, ids: list[int], places: list[int]) -> Generator[int, None, list[int]]:
-        """The places of which the model is least sure: as many as are to be masked, if there are so many."""
-        wanted = max(1, round(self._share * len(ids)))
+    def _choose(self, ids: list[int], places: list[int], wanted: int) -> Generator[int, None, list[int]]:
+        """The places of which the model is least sure, as many as are wanted; yields how many each step weighed."""
         if len(places) <= wanted:
             return places
         entropies: dict[int, float] = {}
@@ -172,7 +198,7 @@ class Remasker:
                 entropy = torch.special.entr(torch.softmax(logits, -1)).sum(-1)
             entropies |= dict(zip((masked + low + start).tolist(), entropy.tolist(), strict=True))
             row[:, low:high] = old[:, low:high]
-            yield 0
+            yield len(masked)
         return entropies
 
     def _canvas(self, ids: list[int], places: list[int], start: int) -> Canvas:

@@ -22,7 +22,7 @@ async function mark() {
   const share = Number($("share").value);
   const fields = { model: name, text, share, keep, watermark: { key_id: $("key").value } };
   $("progress").value = 0;
-  const step = ({ filled, of }) => ($("progress").value = filled / of);
+  const step = ({ done, of }) => ($("progress").value = done / of);
   const marked = await write("/v1/infill", fields, { step }, stop.signal);
   $("status").textContent = "The new text is being checked …";
   const verdict = await verdictOf(marked);
