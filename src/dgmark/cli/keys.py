@@ -282,7 +282,7 @@ def commit(
     commitment = KeyCommitment.of(WatermarkKey.load(file, allow_open=allow_open_key))
     print(commitment.model_dump_json(indent=2))
     stderr().print(
-        "Next: publish this where its date can be proved, as by an authority's time stamp (docs/commitments.md):\n"
+        "Next: publish this where its date can be proved, as by an authority's time stamp (docs/keys.md):\n"
         f"  openssl ts -query -sha256 -cert -digest {commitment.sha256} -out commitment.tsq"
     )
 
