@@ -1,7 +1,5 @@
 """The command line of the lab: one thin module per command, over the calls of the library."""
 
-import typer
-
 from dgmark.cli import run
 from dgmark.cli.panels import Commands
 from dgmark_lab.cli.attack import attack
