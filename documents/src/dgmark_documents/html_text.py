@@ -68,18 +68,14 @@ _GROUPS = {"template": "hidden parts", **dict.fromkeys(("title", "option"), "lab
 # attributes of prose that no browser shows
 _TECHNICAL = re.compile(
     r"class|style|rel|headers|sizes|srcset|accept|allow|sandbox|autocomplete|item(prop|type|scope)|property|typeof|on.+"
-    r"|xmlns.*|aria-(labelledby|describedby|controls|owns)|d|points|href|src|" + "|".join(_LABEL_ATTRIBUTES)
+    r"|xmlns.*|aria-(labelledby|describedby|controls|owns)|d|points|href|src|srcdoc|" + "|".join(_LABEL_ATTRIBUTES)
 )
 _OPENED, _CLOSED = (re.compile(f"<{end}(html|body)\\b", re.IGNORECASE) for end in ("", "/"))
 _UNSEEN = ("meta", "link", "script", "style", "base", "html", "head", "param", "source", "option", "button", "data")
 
 
 def read_html(content: bytes) -> Reading:
-    """Read a page of HTML: its text, then what stands around it and what it hides.
-
-    Raises:
-        Refusal: the page is nested too deeply, or most of it is not read.
-    """
+    """Read a page of HTML: its text, then what stands around it and what it hides."""
     page, how = decode_page(content)
     if _OPENED.search(page) and not _CLOSED.search(page):
         how = [*how, "its end tags are missing, as where a file is cut off"]
@@ -96,6 +92,8 @@ def page_pieces(page: str, part: str = "") -> Iterable[Piece]:
             yield from xml_pieces(
                 root, part, passed=("script", "style"), groups=_GROUPS, technical=_TECHNICAL, bare=_UNSEEN
             )
+            for frame in root.iter("iframe"):
+                yield from page_pieces(frame.get("srcdoc", ""), part)
 
 
 def is_page(kind: str) -> bool:
@@ -106,14 +104,7 @@ def is_page(kind: str) -> bool:
 def add_html(builder: TextBuilder, page: str, account: Account, *, open_file: Open | None = None) -> None:
     """Add the text of a page to `builder`. Paragraphs have an empty line between them, as browsers copy them.
 
-    Args:
-        builder: where the text goes.
-        page: the page.
-        account: counts what is left out, and takes what stands around the text of the page.
-        open_file: opens the style sheets beside the page, by their addresses.
-
-    Raises:
-        Refusal: the page is nested too deeply.
+    The account takes what stands around the text of the page, and `open_file` opens the style sheets beside the page.
     """
     roots = _roots(page)
     if declares_texts(page):
@@ -174,13 +165,7 @@ class _Here(NamedTuple):
 
 
 class _Page(Walk):
-    """Reads one page.
-
-    Args:
-        builder: where the text goes.
-        account: counts what is left out.
-        open_file: opens the style sheets of pages in it.
-    """
+    """Reads one page; `open_file` opens the style sheets of pages in it."""
 
     def __init__(self, builder: TextBuilder, account: Account, open_file: Open | None) -> None:
         self._builder = builder

@@ -16,7 +16,8 @@ class Kind(StrEnum):
 
     Attributes:
         suffixes: the endings of their names.
-        reader: the function that reads them; it takes some of what `parser_process` has by these names.
+        reader: the function that reads them, which `parser_process` gives what it names of a document. One that is
+            damaged, or that is not read for the most part, is a Refusal.
     """
 
     suffixes: tuple[str, ...]
@@ -31,7 +32,8 @@ class Kind(StrEnum):
     PPTX = "PowerPoint presentation", ".pptx .pptm .ppsx .ppsm .potx .potm", "presentation:read_pptx"
     ODT = "OpenDocument text", ".odt .ott .fodt", "opendocument:read_odt"
     EPUB = "EPUB", ".epub", "epub:read_epub"
-    MAIL = "e-mail or web archive", ".eml .mht .mhtml", "mail:read_mail"
+    MAIL = "e-mail or web archive", ".eml .emlx .mht .mhtml .webarchive", "mail:read_mail"
+    MAILBOX = "mailbox", ".mbox", "mail:read_mailbox"
     CSV = "table as text", ".csv .tsv"
     XLSX = "Excel workbook", ".xlsx", "workbook:read_workbook"
     NOTEBOOK = "notebook", ".ipynb", "notebooks:read_notebook"
@@ -41,6 +43,7 @@ class Kind(StrEnum):
     )  # fmt: skip
     SVG = "SVG", ".svg", "html_text:read_html"
     JSON = "JSON", ".json", "json_text:read_json"
+    EVENTS = "stream of events", ".sse", "json_text:read_events"
     CATALOGUE = "catalogue of messages", ".po .pot", "catalogues:read_catalogue"
     TEX = "TeX", ".tex .latex .ltx"
     RST = "reStructuredText", ".rst .rest"
@@ -58,6 +61,8 @@ class Kind(StrEnum):
 
 SUFFIXES = {suffix: kind for kind in Kind for suffix in kind.suffixes}
 OLD_OFFICE = (".doc", ".xls", ".ppt")  # never read, and refused with a reason
+ARCHIVES = (".zip",)
+ZIP = (b"PK\3\4", b"PK\5\6")
 TABLES = (Kind.CSV, Kind.XLSX)
 # kinds that are scored as they stand, with their signs of markup
 MARKUP = (Kind.MARKDOWN, Kind.TEX, Kind.RST, Kind.ORG, Kind.ASCIIDOC, Kind.WIKI, Kind.MARKED_UP)
@@ -78,6 +83,10 @@ _BEGINNINGS = {
     Kind.TEX: re.compile(rb"(?:%[^\n]*\n|\s)*\\(?:documentclass|documentstyle|begin\{document\})"),
 }
 _MAIL = re.compile(rb"([!-9;-~]+:[^\n]*\n([ \t][^\n]*\n)*)*?MIME-Version:", re.IGNORECASE)
+# the line before each message of a mailbox, and the header's first
+_MESSAGE = re.compile(rb"^From .{0,200}\d\d:\d\d.{0,100}\n(?=[!-9;-~]+:)", re.MULTILINE)
+# answers of services as they are streamed: lines of events, or objects of Ollama
+_EVENTS = re.compile(rb'(?:(?:event|id|retry)?:.*\n|\s)*data: ?\{"|\{"model": ?"[^\n]*"done": ?(?:false|true)\b')
 _PICTURE = "is a picture, which holds no text that can be read: give the text in it as text"
 _OLD_OFFICE = (
     "is an Office file of the form before 2007 (.doc, .xls, .ppt), or is encrypted with a password: save it as .docx, "
@@ -101,7 +110,7 @@ def recognise(name: str, head: bytes) -> Kind | None:
     """
     if b"%PDF-" in head[:1024]:
         return Kind.PDF
-    if head.startswith((b"PK\3\4", b"PK\5\6")):
+    if head.startswith(ZIP):
         return None
     if head.lstrip()[:5] == b"{\\rtf":
         return Kind.RTF
@@ -110,6 +119,12 @@ def recognise(name: str, head: bytes) -> Kind | None:
             raise Refusal(reason)
     if head[8:12] in (b"WEBP", b"heic", b"mif1", b"avif"):
         raise Refusal(_PICTURE)
+    if head.startswith(b"bplist00"):
+        return Kind.MAIL
+    if messages_of(name, head):
+        return Kind.MAILBOX
+    if _EVENTS.match(head):
+        return Kind.EVENTS
     named = _named(name)
     kind = _kind_of_text(name, head)
     if named is None or named is kind or not head.strip():
@@ -141,6 +156,12 @@ def begins_as(head: bytes) -> Kind | None:
     """The kind of text that these first bytes say; None if they say none."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     return next((kind for kind, beginning in _BEGINNINGS.items() if beginning.match(start)), None)
+
+
+def messages_of(name: str, content: bytes) -> list[bytes]:
+    """The messages of a mailbox, without the lines between them; none of any other file. An e-mail may hold others."""
+    is_mailbox = _MESSAGE.match(content) and _named(name) is not Kind.MAIL
+    return _MESSAGE.split(content)[1:] if is_mailbox else []
 
 
 def is_plain(name: str) -> bool:

@@ -10,6 +10,8 @@ from typing import Any
 from urllib.parse import unquote
 from zipfile import ZipFile
 
+from lxml import etree
+
 from dgmark_documents.account import Account
 from dgmark_documents.elements import attribute, local, points, texts
 from dgmark_documents.look import Look, is_off_page, put
@@ -23,7 +25,8 @@ from dgmark_documents.zip_archive import ZipArchive, is_markup
 
 # the parts of the format that hold no text of the document
 _SETTINGS = ("META-INF/", "Configurations2/", "Thumbnails/", "Basic/", "Dialogs/")
-_SETTINGS_NAMES = ("meta.xml", "settings.xml")
+_OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
+_UNSEEN = (f"{_OFFICE}meta", f"{_OFFICE}settings", f"{_OFFICE}scripts", "{*}tracked-changes")
 # elements whose own text is not shown: formats of numbers, who commented and when, data
 _PASSED = frozenset(("text", "creator", "date", "creator-initials", "sender-initials", "date-string", "binary-data"))
 _SHAPES = ("custom-shape", "rect", "ellipse", "circle", "line", "polyline", "polygon", "path", "caption", "connector")
@@ -34,14 +37,9 @@ _FORM_PROPERTIES = frozenset(("HelpText", "Label", "Text", "DefaultText", "Strin
 
 
 def read_odt(archive: ZipArchive | None = None, content: bytes = b"") -> Reading:
-    """Read an OpenDocument text; headers, footers, notes, comments, text boxes and the like stand after the body.
+    """Read an OpenDocument text, which is an archive or one file of XML.
 
-    Args:
-        archive: the document.
-        content: one that is a single file of XML.
-
-    Raises:
-        Refusal: the document is damaged or encrypted, or most of it is not read.
+    Headers, footers, notes, comments, text boxes and the like stand after the body.
     """
     if archive is None:
         with ZipFile(packed := BytesIO(), "w") as written:
@@ -103,10 +101,10 @@ class _OpenDocument:
     def count_held(self) -> None:
         """Tell the account all that the document holds."""
         for part in sorted(self.archive.names):
-            if part.startswith(_SETTINGS) or posixpath.basename(part) in _SETTINGS_NAMES or part.endswith(".rdf"):
+            if part.startswith(_SETTINGS) or part.endswith(".rdf") or not is_markup(self.archive.read(part)):
                 continue
-            if is_markup(self.archive.read(part)):
-                self.account.held += xml_pieces(self.archive.xml(part), part, passed=_PASSED)
+            etree.strip_elements(self.archive.xml(part), *_UNSEEN, with_tail=False)
+            self.account.held += xml_pieces(self.archive.xml(part), part, passed=_PASSED)
 
 
 class _Story(Story):

@@ -32,11 +32,7 @@ _FORBIDDEN = (
 
 
 def run(request: str) -> NoReturn:
-    """Parse the document on standard input and exit.
-
-    Args:
-        request: JSON with `kind` (null for a ZIP archive), `column` and `limits`.
-    """
+    """Parse the document on standard input and exit; `request` is JSON with `kind`, `column` and `limits`."""
     fields = json.loads(request)
     limits = Limits(**fields["limits"])
     reply: dict[str, Any]

@@ -29,11 +29,7 @@ _TEMPLATES = ("slideLayout", "slideMaster", "notesMaster", "handoutMaster")
 
 
 def read_pptx(archive: ZipArchive, limits: Limits) -> Reading:
-    """Read a presentation; notes, comments, hidden slides and the like stand after the slides.
-
-    Raises:
-        Refusal: the presentation is damaged, has too many slides, or most of it is not read.
-    """
+    """Read a presentation; notes, comments, hidden slides and the like stand after the slides."""
     archive.check_xml()
     deck = _Presentation(archive)
     if len(deck.slides) > limits.pages:

@@ -84,22 +84,12 @@ def _keys(shape: Any, level: int) -> list[tuple[int, str]]:
 
 
 def _stated(shape: Any) -> Properties:
-    box = box_of(shape)
-    return {
-        **({"box": box} if box else {}),
-        **({"fill": shape.find("{*}spPr/{*}solidFill")} if is_filled(shape) else {}),
-    }
+    fill: Properties = {"fill": shape.find("{*}spPr/{*}solidFill")} if is_filled(shape) else {}
+    return fill | ({"box": box} if (box := box_of(shape)) else {})
 
 
 def look_of(run: Any, scale: float, around: Look, sheet: Sheet) -> Look:
-    """The look of a run.
-
-    Args:
-        run: its properties (`rPr`), or None.
-        scale: the share to which its box shrinks its letters.
-        around: what its paragraph and its shape say; of sizes the height of lines.
-        sheet: the slide.
-    """
+    """The look of a run by its properties (`rPr`); `scale` is the share to which its box shrinks its letters."""
     size = number(attribute(run, "sz"))
     look = around.within([None if size is None else size * scale / 100])
     for one in () if run is None else run:

@@ -51,10 +51,9 @@ class Story(Walk):
 
 
 def said_in(*tables: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
-    """By the local names of elements, their attributes that are shown and the places of these.
+    """By the local names of elements, their attributes that are shown, and the places of these.
 
-    Args:
-        tables: by the place, names of elements and attributes, as in "docPr@title docPr@descr".
+    The tables have names by places, such as "docPr@title docPr@descr".
     """
     found: dict[str, list[tuple[str, str]]] = {}
     for place, names in (one for table in tables for one in table.items()):

@@ -50,9 +50,6 @@ def read_docx(archive: ZipArchive) -> Reading:
     """Read a Word document; headers, footers, notes, comments, text boxes and the like stand after the body.
 
     Tracked insertions are read, tracked deletions are not.
-
-    Raises:
-        Refusal: the document is damaged, or most of it is not read.
     """
     archive.check_xml()
     document = _Word(archive)

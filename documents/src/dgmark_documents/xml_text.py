@@ -42,11 +42,7 @@ class _Parts(Enum):
 
 
 def read_xml(content: bytes) -> Reading:
-    """Read all texts of an XML file, in order.
-
-    Raises:
-        Refusal: it is no XML, is nested too deeply, or most of it is not read.
-    """
+    """Read all texts of an XML file, in order."""
     source, how = decode_page(content)
     parser = etree.XMLParser(
         encoding="utf-8", huge_tree=True, no_network=True, resolve_entities=False, load_dtd=False, recover=True

@@ -4,9 +4,9 @@ the package that the entry point `dgmark.documents` names, which is `documents/`
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import PurePath
 from typing import Any, BinaryIO, Protocol, runtime_checkable
@@ -66,6 +66,9 @@ class Document:
         return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+Members = Iterator[tuple[str, Callable[[], bytes] | None]]
+
+
 @runtime_checkable
 class DocumentReader(Protocol):
     """A module that reads documents, as the entry point `dgmark.documents` names one.
@@ -76,6 +79,8 @@ class DocumentReader(Protocol):
         Limits: makes limits of what a document may cost, by keyword.
         Refusal: the error of a document that cannot be read; its message continues a sentence that begins with the
             document's name.
+        members: takes an open file of the system and its name; gives the documents in an archive or a mailbox, each
+            with a function that unpacks it (None for what is no document), or None if it is one document.
         read: takes an open file of the system, its name, and the keywords `column` and `limits`; gives what the file
             is, and a reading with the fields of `dgmark_documents.reading.Reading`.
     """
@@ -84,6 +89,7 @@ class DocumentReader(Protocol):
     TEXT_SUFFIXES: Sequence[str]
     Limits: Callable[..., Any]
     Refusal: type[Exception]
+    members: Callable[..., Members | None]
     read: Callable[..., tuple[str, Any]]
 
 
@@ -160,6 +166,25 @@ def read_opened(file: BinaryIO, name: str, columns: Columns = DEFAULT_COLUMNS, *
     about: dict[str, Any] = {"left_out": found.notes, "pages": found.pages, "because": found.uncertain_because}
     tables = [Table(*one) for one in found.tables]
     return document_of(name, kind, found.text, found.form, columns, tables, how=found.how, **about)
+
+
+def members_of(file: BinaryIO, name: str) -> Members:
+    """The documents in an archive or a mailbox, such as "a.zip:b.pdf", with what unpacks them; none of other files.
+
+    What is no document has nothing that unpacks it. What unpacks a document raises an InputError if that is damaged.
+    """
+    reader = installed_reader()
+    if reader is not None:
+        for member, unpack in reader.members(file, name) or ():
+            full = f"{name}:{member}"
+            yield full, unpack and partial(_unpacked, reader, full, unpack)
+
+
+def _unpacked(reader: DocumentReader, name: str, unpack: Callable[[], bytes]) -> bytes:
+    try:
+        return unpack()
+    except reader.Refusal as error:
+        raise InputError(f"{name} {error}") from error
 
 
 def _column(columns: Columns) -> str:
@@ -252,7 +277,7 @@ def document_of(
     elif not plain.strip():
         raise InputError(f"{name} holds no text")
     elif form == "as it stands":
-        _, share = without_markup(plain)
+        _, share = without_markup(plain.partition("\\begin{document}")[2] or plain)  # what TeX shows
         if share > _MARKUP_NOTED:
             how.append(
                 f"signs of markup touch {share:.0%} of its words; these are scored with the signs, and once more "

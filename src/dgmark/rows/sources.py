@@ -19,7 +19,7 @@ from dgmark.detection.reading.disguises.markup_signs import markup_note
 from dgmark.errors import InputError, NoTexts
 from dgmark.files.inputs import MAX_LINE_BYTES, STDIN, STDIN_NAME, checked_size, decode, open_input
 from dgmark.files.outputs import is_protected
-from dgmark.rows.documents import MAX_BYTES, Document, folder_suffixes, read_opened
+from dgmark.rows.documents import MAX_BYTES, Document, folder_suffixes, members_of, read_opened
 from dgmark.rows.item import Item, Row
 from dgmark.rows.jsonl import SUFFIXES, is_rows, open_lines, read_rows, rows_or_text
 from dgmark.rows.parquet import PARQUET_SUFFIXES, is_parquet, parquet_rows
@@ -140,9 +140,8 @@ def read_texts(
     elif source == STDIN:
         yield from _from_stdin(reading)
     else:
-        with open_input(source, "a document, a folder, or -") as opened:
-            document = _read_document(opened, source, reading.columns)
-        yield from _items_of(source, document, reading)
+        with open_input(source, "a document, a folder, or -") as opened, _on_disk(opened) as document:
+            yield from _items_in(document, source, reading, on_skip)
 
 
 def _rows_in(source: str, reading: RowReading, column: str, *, ids_column: str | None = None) -> Iterator[Item]:
@@ -177,17 +176,35 @@ def _from_stdin(reading: RowReading) -> Iterator[Item]:
                 yield _with_text(_item_of(row, STDIN, reading), reading)
             return
     with _spooled(found) as copy:
-        document = read_opened(copy, "stdin", reading.columns)
-    yield from _items_of("stdin", document, reading)
+        yield from _items_in(copy, "stdin", reading, None)
 
 
-def _read_document(file: BufferedIOBase, name: str, columns: Columns) -> Document:
-    """Read an open document; what comes out of a pipe is copied first, up to the limit of a file's size."""
-    on_disk = cast(BinaryIO, file)
-    if stat.S_ISREG(os.fstat(on_disk.fileno()).st_mode):
-        return read_opened(on_disk, name, columns)
-    with _spooled(file.read(MAX_BYTES + 1)) as copy:
-        return read_opened(copy, name, columns)
+def _items_in(
+    file: BinaryIO, name: str, reading: RowReading, on_skip: Callable[[str], object] | None
+) -> Iterator[Item]:
+    """The texts of a document, or of those in an archive or a mailbox; one of these that is damaged has an error."""
+    members = [*members_of(file, name)]
+    if not members:
+        yield from _items_of(name, read_opened(file, name, reading.columns), reading)
+    elif not any(unpack for _, unpack in members):
+        raise InputError(f"{name} is an archive that holds no document")
+    for member, unpack in members:
+        if unpack is None:
+            if on_skip:
+                on_skip(member)
+            continue
+        try:
+            with _spooled(unpack()) as copy:
+                document = read_opened(copy, member, reading.columns)
+            yield from _items_of(member, document, replace(reading, name_files=True))
+        except InputError as error:
+            yield _unreadable(member, error)
+
+
+def _on_disk(file: BufferedIOBase) -> BinaryIO:
+    """The file, or a copy of what comes out of a pipe, up to the limit of a file's size."""
+    is_file = stat.S_ISREG(os.fstat(cast(BinaryIO, file).fileno()).st_mode)
+    return cast(BinaryIO, file) if is_file else _spooled(file.read(MAX_BYTES + 1))
 
 
 def _spooled(content: bytes) -> BinaryIO:
@@ -332,8 +349,8 @@ def read_prompts(source: str, reading: RowReading, *, one_text: bool = False) ->
         yield from _rows_in(source, reading, reading.column)
         return
     if source.lower().endswith(_TABLES):
-        with open_input(source, "a table") as opened:
-            document = _read_document(opened, source, reading.columns)
+        with open_input(source, "a table") as opened, _on_disk(opened) as table:
+            document = read_opened(table, source, reading.columns)
         yield from _rows_of_table(source, document, reading)
         return
     with open_lines(source) as file:
