@@ -20,7 +20,9 @@ report_app = Commands(help="Make keys that sign reports of `dgmark detect --repo
 @command_errors
 def report_keygen(
     file: NewKeyFile,
-    name: Annotated[str | None, typer.Option(help="Who signs with it, such as ACME; whoever verifies sees it.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Who signs with it, such as ACME; `dgmark report verify` shows it.")
+    ] = None,
 ) -> None:
     """Make a key that signs reports. It is another kind of key than the one that marks texts."""
     key = SigningKey.generate(name)
@@ -50,7 +52,7 @@ def report_jwks(
 @command_errors
 def report_verify(
     file: Annotated[Path, typer.Argument(help="Signed report (.html or .json).")],
-    jwks: Annotated[Path, typer.Option(help="The published keys of whoever signed it (a JSON Web Key Set).")],
+    jwks: Annotated[Path, typer.Option(help="The published keys of the signer (a JSON Web Key Set).")],
 ) -> None:
     """Check that a report was signed with a trusted key, and that no byte of it was changed since.
 
