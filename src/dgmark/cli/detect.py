@@ -15,7 +15,7 @@ from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.panels import panels
-from dgmark.cli.results import printed
+from dgmark.cli.results import print_all, printer_of_each
 from dgmark.cli.written import tell_counts
 from dgmark.detection.results.result import Detection
 from dgmark.detection.row_keys import AnyScorer, RowKeys
@@ -32,7 +32,8 @@ from dgmark.rows.parquet import is_parquet
 from dgmark.rows.run import run
 from dgmark.rows.scoring import ScoringOptions, detect_file, keys_of, one_key, score, to_score
 from dgmark.rows.sinks import Result
-from dgmark.rows.sources import RowReading, read_sources
+from dgmark.rows.sources import read_sources
+from dgmark.rows.tables import RowReading
 from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.commitment import KeyCommitment
 
@@ -76,27 +77,8 @@ def detect(
         tally = _write(options, scorer, sources, workers=workers, ids=ids, prefix=prefix, **rows)
         report_counts(options.out, tally)
     else:
-        for written in (options.extract, *(options.report or ())):
-            check_output(written, [*sources, *options.files_read])
-        tally, results = Tally(), list[Result]()
-        items = read_sources(sources, RowReading(prefer_ids=ids, **rows), on_skip=tally.skipped.append)
-        scoring = ScoringOptions(options.ranges, options.spans, options.payload)
-        work = partial(score, scoring.check(scorer), scoring)
-        items = to_score(_with_notes(items, scorer), scorer)
-        if options.one_text:
-            items = iter(_single_text(items, options.one_text))
-        with row_bar("texts", hidden=_typed(sources)) as bar:
-            bar.show("", 0, None)
-
-            def show(batch: list[Result]) -> None:
-                bar.rows(len(batch))
-                results.extend(batch if options.one_text else ())
-
-            sink = printed(scorer, options)
-            run(items, work, sink, tally=tally, workers=workers, on_results=show, on_end=bar.stop)
-        for item, detection in results:
-            if item.error is None:
-                _write_about(options, scorer, item, detection, signer, commitment)
+        reading = RowReading(prefer_ids=ids, **rows)
+        tally = _print(options, scorer, sources, reading, workers, signer=signer, commitment=commitment)
     _report_skipped(tally.skipped)
     check_exit(tally, check, empty=is_parquet(options.out or ""))
 
@@ -120,6 +102,36 @@ def _write(options: DetectOptions, scorer: AnyScorer, sources: list[str], **read
         return detect_file(scorer, sources, options.out or "", on_rows=report, **scoring, **reading)
 
 
+def _print(
+    options: DetectOptions, scorer: AnyScorer, sources: list[str], reading: RowReading, workers: int, **about: Any
+) -> Tally:
+    """Score the texts, write the results to stdout, and write what is requested of a single text."""
+    for written in (options.extract, *(options.report or ())):
+        check_output(written, [*sources, *options.files_read])
+    tally, results, print_each = Tally(), list[Result](), printer_of_each(options)
+    scoring = ScoringOptions(options.ranges, options.spans, options.payload)
+    work = partial(score, scoring.check(scorer), scoring)
+    items = to_score(_with_notes(read_sources(sources, reading, on_skip=tally.skipped.append), scorer), scorer)
+    with row_bar("texts", hidden=_typed(sources)) as bar:
+        bar.show("", 0, None)
+
+        def show(batch: list[Result]) -> None:
+            bar.rows(len(batch))
+            results.extend(batch if print_each is None or options.one_text else ())
+            for result in batch:
+                if print_each is not None:
+                    print_each(result)
+
+        one_text = options.one_text
+        run(_single_text(items, one_text) if one_text else items, work, tally=tally, workers=workers, on_results=show)
+    if print_each is None:
+        print_all(results, scorer, options)
+    for item, detection in results if one_text else ():
+        if item.error is None:
+            _write_about(options, scorer, item, detection, **about)
+    return tally
+
+
 def _write_about(
     options: DetectOptions,
     scorer: AnyScorer,
@@ -132,15 +144,8 @@ def _write_about(
     if options.extract:
         _extract(item.content, options.extract)
     for path in options.report or ():
-        report = Report.of(
-            one_key(scorer),
-            item.row_id,
-            item.content,
-            detection=detection,
-            public=options.public,
-            notes=item.notes,
-            commitment=commitment,
-        )
+        about: dict[str, Any] = {"detection": detection, "public": options.public, "notes": item.notes}
+        report = Report.of(one_key(scorer), item.row_id, item.content, commitment=commitment, **about)
         write_report(report, path, signer=signer)
 
 

@@ -7,7 +7,7 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -37,7 +37,7 @@ from dgmark.report.statement import quote
 from dgmark.rows.item import SOURCE_SHA256, Item
 from dgmark.rows.jsonl import to_line
 from dgmark.rows.scoring import to_row
-from dgmark.rows.sinks import Printed, Result
+from dgmark.rows.sinks import Result
 
 _COLUMNS = ["id", *DETECTION_FIELDS, "schema", SOURCE_SHA256, "file", "place", "kind", "notes", "error"]
 _SUBKEY_COLUMNS = ["subkeys_tested", *PAYLOAD_FIELDS]
@@ -59,21 +59,25 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # how cells begin that spreadsheet
 _NUMBERS = {"tokens", "p-value", "z", "matching"}
 
 
-def printed(scorer: AnyScorer, options: DetectOptions) -> Printed:
-    """The sink that writes results to stdout in the form that the options name."""
+def printer_of_each(options: DetectOptions) -> Callable[[Result], object] | None:
+    """What prints each result as soon as it is there, in JSON Lines and CSV; None for forms of all results."""
     row_of = partial(to_row, payload=options.payload)
     if options.form == "jsonl":
-        return Printed(lambda *result: print(to_line(row_of(*result)), flush=True))
+        return lambda result: print(to_line(row_of(*result)), flush=True)
+    if options.form != "csv":
+        return None
+    columns = _COLUMNS + _SUBKEY_COLUMNS if options.payload else _COLUMNS
+    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    return lambda result: writer.writerow({name: _cell(value) for name, value in row_of(*result).items()})
+
+
+def print_all(results: list[Result], scorer: AnyScorer, options: DetectOptions) -> None:
+    """Print all results, as JSON or for a person."""
     if options.form == "json":
-        return Printed(
-            all_of_them=lambda results: print(json.dumps([row_of(*one) for one in results], indent=2, allow_nan=False))
-        )
-    if options.form == "csv":
-        columns = _COLUMNS + _SUBKEY_COLUMNS if options.payload else _COLUMNS
-        writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        return Printed(lambda *result: writer.writerow({name: _cell(value) for name, value in row_of(*result).items()}))
-    return Printed(all_of_them=lambda results: _show_results(results, scorer, options))
+        print(json.dumps([to_row(*one, payload=options.payload) for one in results], indent=2, allow_nan=False))
+    else:
+        _show_results(results, scorer, options)
 
 
 def _cell(value: object) -> object:
