@@ -150,11 +150,7 @@ class Authenticator:
                 self._requests.spend(one, requests)
 
     def check_seconds(self, caller: Caller) -> None:
-        """Refuse a stranger who has used up the seconds of a minute.
-
-        Raises:
-            ErrorAnswer: they are.
-        """
+        """Refuse a stranger who has used up the seconds of a minute."""
         if caller.stranger:
             wait = self._seconds.wait(network(caller.address))
             _refuse_for(wait, "your checks took all the time that they may take in a minute")

@@ -42,12 +42,8 @@ _NOT_SERVED = {
 NOT_SERVED = {name: f"{why}: leave it out" for why, names in _NOT_SERVED.items() for name in names.split()}
 # the values of such a field that change nothing
 _OFF: tuple[Any, ...] = (None, False, 0, "", [], {})
-_OFF_OF: dict[str, tuple[Any, ...]] = {
-    "repetition_penalty": (None, 1),
-    "best_of": (None, 1),
-    "logprobs": (None, False),
-    "response_format": (None, {"type": "text"}),
-}
+_OFF_OF: dict[str, tuple[Any, ...]] = {"response_format": (None, {"type": "text"}), "logprobs": (None, False)}
+_OFF_OF |= dict.fromkeys(("repetition_penalty", "best_of"), (None, 1))
 # a `top_k` of others' servers that means none
 _NO_TOP_K = (-1, 0)
 
