@@ -13,6 +13,7 @@ from typer.cli import get_docs_for_click
 
 import dgmark
 from dgmark.cli import app
+from dgmark.cli.panels import in_words
 from dgmark.cli.ray_command import app as ray_app
 from dgmark.decode.config import setting_fields
 
@@ -27,7 +28,7 @@ def commands() -> str:
     for name, application in (("dgmark", app), ("dgmark-ray", ray_app)):
         root = typer.main.get_command(application)
         described.append(get_docs_for_click(obj=root, ctx=typer.Context(root), name=name, indent=1).rstrip("\n"))
-    return "\n\n".join(described) + "\n"
+    return in_words("\n\n".join(described)) + "\n"
 
 
 def settings() -> str:

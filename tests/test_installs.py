@@ -103,7 +103,7 @@ def test_pages_and_scripts_have_such_lines() -> None:
         "Makefile",
         "README.md",
         "deploy/Containerfile",
-        "docs/local.md",
+        "docs/models.md",
         "docs/service.md",
         "docs/tutorial.ipynb",
     } <= found

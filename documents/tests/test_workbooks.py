@@ -112,6 +112,13 @@ def test_rows_are_named_by_their_ids_or_places() -> None:
     assert reading.rows[3][1] == ""
 
 
+def test_an_id_that_is_a_number_is_what_the_workbook_shows() -> None:
+    def change(sheet: Any) -> None:
+        sheet["A2"], sheet["A3"], sheet["A4"] = 7, 7.5, 1e300
+
+    assert [row_id for row_id, _ in read(workbook(change)).rows][:3] == ["7", "7.5", "1e+300"]
+
+
 @pytest.mark.parametrize("name", ["text", "TEXT", " Text "])
 def test_two_columns_of_one_name_are_refused(name: str) -> None:
     with pytest.raises(InputError, match='has 2 columns "text"'):

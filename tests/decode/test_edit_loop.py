@@ -197,7 +197,7 @@ def test_settled_blocks_are_the_text_so_far() -> None:
 
 def test_a_marked_text_with_insertions_and_deletions_is_found_and_reads_back() -> None:
     settings = {**EDITS, "length": 96, "temperature": 1.0}
-    toy = replace(TOY, end_ids=(), spread=6.0, keep=10.0, edit_bias=5.0)
+    toy = replace(TOY, end_bias=-1e3, spread=6.0, keep=10.0, edit_bias=5.0)
     made = dgmark.generate(toy, [[2 + n, 7, 5] for n in range(2)], key=toy_key(), **settings)
     for one in made:
         assert {"delete", "split"} <= set(one.trace.operation)

@@ -100,7 +100,7 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 def commands(source: str) -> Iterator[list[str]]:
     """The words of each `dgmark` or `dgmark-ray` command in a block, up to a pipe or a redirection."""
-    for line in source.splitlines():
+    for line in source.replace("\\\n", " ").splitlines():
         for part in re.split(r"[|>]", line.split("#")[0]):
             if part.strip().startswith(("dgmark ", "dgmark-ray ")):
                 yield shlex.split(part.replace("$SETTINGS", ""))

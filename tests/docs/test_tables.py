@@ -52,7 +52,7 @@ def test_the_first_column_names_what_there_is(page: str, heading: str, number: i
 
 
 def test_tables_name_the_columns_that_are_added() -> None:
-    rows = dict(table("docs/scale.md", "Lines of code"))
+    rows = dict(table("docs/scale.md", "Columns in Python"))
     written = {*GENERATE_FIELDS, *CHECK_FIELDS, "check"}
     assert names([rows["`DetectColumns`"]]) == set(DETECT_FIELDS)
     assert {one.partition("=")[0] for one in re.findall("`(.+?)`", rows["`GenerateColumns`"])} == written

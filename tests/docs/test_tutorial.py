@@ -40,7 +40,7 @@ def test_every_block_of_the_tutorial_runs_and_the_marks_are_found(
         if language == "python":
             exec(compile(source, str(PAGE), "exec"), session)
         else:
-            shown |= {line: run_line(line) for line in source.splitlines()}
+            shown |= {line: run_line(line) for line in source.replace("\\\n", " ").splitlines()}
     detections = {line.split()[-1]: output for line, output in shown.items() if line.startswith("dgmark detect")}
     assert {
         name: "This text carries the watermark" in " ".join(output.split()) for name, output in detections.items()

@@ -43,10 +43,15 @@ def read_workbook(file: BinaryIO, archive: ZipArchive, column: str) -> Reading:
 def _rows_of(sheet: str, rows: Iterable[list[Any]], known: set[int]) -> Iterator[tuple[str, list[str]]]:
     """The place and the cells of each row that is not blank; the hashes of the cells go into `known`."""
     for number, row in enumerate(rows, 1):
-        cells = [unify_line_ends(str(cell)) for cell in row]
+        cells = [unify_line_ends(_shown(cell)) for cell in row]
         if any(cell.strip() for cell in cells):
             known.update(map(_hash, cells))
             yield f"{sheet}:{number}", cells
+
+
+def _shown(cell: Any) -> str:
+    """A cell as a text: a workbook has no whole numbers but those with a point, and shows 7 for 7.0."""
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53 else str(cell)
 
 
 def _unnamed(table: Table) -> Iterator[str]:

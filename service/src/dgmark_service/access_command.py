@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from dgmark.cli.console import command_errors, stderr, stdout
+from dgmark.cli.panels import Commands
 from dgmark_service.token_file import TokenFile
 
-access_app = typer.Typer(no_args_is_help=True, help="Make, list and remove the access tokens of `dgmark serve`.")
+access_app = Commands(no_args_is_help=True, help="Make, list and remove the access tokens of `dgmark serve`.")
 TokensFile = Annotated[Path, typer.Argument(help="File of access tokens; it keeps their hashes only.")]
 TokenName = Annotated[str, typer.Argument(help="Name of the token, such as whom it is for.")]
 

@@ -13,13 +13,13 @@ from dgmark.cli.infill import infill
 from dgmark.cli.keys import key_app, keygen
 from dgmark.cli.models import models
 from dgmark.cli.other_commands import add_other_commands
-from dgmark.cli.panels import PanelCommand
+from dgmark.cli.panels import Commands
 from dgmark.cli.process import prepare_process
 from dgmark.cli.report import report_app
 from dgmark.cli.rule_options import RuleCommand
 from dgmark.version import __version__
 
-app = typer.Typer(
+app = Commands(
     name="dgmark",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -48,7 +48,7 @@ app.command()(demo)
 app.command(cls=RuleCommand)(keygen)
 app.add_typer(key_app, name="key")
 for command in (generate, infill, detect):
-    app.command(cls=PanelCommand)(command)
+    app.command()(command)
 app.add_typer(report_app, name="report")
 app.command()(models)
 add_other_commands(app)

@@ -68,8 +68,8 @@ SHOWS = {
     ),
 }
 _SEED = 1
-# of the tokens of a text that carries the mark, and of the matching ones of any other text, where they mean nothing
-_MATCHED, _UNMATCHED, _BY_CHANCE = "green underline", "red", "underline"
+# matching tokens of a text that carries the mark, and of any other text, where they mean nothing
+_MATCHED, _BY_CHANCE = "green underline", "underline"
 
 
 @command_errors
@@ -105,11 +105,7 @@ def demo(
         sides.add_column(ratio=1)
     sides.add_row(*panels)
     console.print(sides)
-    console.print(
-        Text.assemble(
-            "In a text with the mark: ", (rule_test(key).shown_match, _MATCHED), "  ", ("other token", _UNMATCHED)
-        )
-    )
+    console.print(Text.assemble("In a text with the mark: ", (rule_test(key).shown_match, _MATCHED), "  other token"))
     console.print(_panel("with the mark, its first sentence cut off", without_first_sentence(marked), detector))
     console.print("Detection used the text, the key and the tokenizer: no model, no prompt, no GPU.")
 
@@ -176,9 +172,8 @@ def _panel(title: str, text: str, detector: Detector, remark: str = "", written:
     found = result.verdict == "watermarked"
     shown = Text(visible(text, lines=True))
     for token in detector.tokens(text, result):
-        if token.matched is not None:
-            with_mark = _MATCHED if token.matched else _UNMATCHED
-            shown.stylize(with_mark if found else _BY_CHANCE if token.matched else "", token.start, token.end)
+        if token.matched:
+            shown.stylize(_MATCHED if found else _BY_CHANCE, token.start, token.end)
     verdict = Text.assemble("\n\n", (heading(result), "bold green" if found else "bold"), f": {_explained(result)}")
     if not found:
         verdict.append(remark)

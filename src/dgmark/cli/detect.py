@@ -61,7 +61,7 @@ def detect(
     workers: Annotated[int, typer.Option(min=1, max=MAX_WORKERS, help="Number of processes.")] = 1,
     check: Annotated[bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.")] = False,
 ) -> None:
-    """Check texts for the mark of a key. The false-positive rate holds for any text."""
+    """Check texts for the mark of a key. False alarms are limited to --fpr, whatever the text."""
     scorer, signer = options.scorer(), options.signer()
     commitment = options.named_commitment(scorer)
     if not inputs and sys.stdin.isatty():

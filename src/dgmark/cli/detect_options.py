@@ -36,7 +36,9 @@ class DetectOptions:
 
     key: Annotated[
         Path | None,
-        typer.Option("--key", "-k", help="Key of whoever marks the texts: a file, a name, or - for standard input."),
+        typer.Option(
+            "--key", "-k", help="Key that may have marked the texts: a file, a name, or - for standard input."
+        ),
     ] = None
     keys: Annotated[Path | None, typer.Option(help="Folder of key files: which of them marked the text, if any.")] = (
         None

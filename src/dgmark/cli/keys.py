@@ -15,6 +15,7 @@ from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout, tell_of_key, visible
 from dgmark.cli.demo import SHOWS
 from dgmark.cli.options import AllowOpenKey, ModelContext, OneObject
+from dgmark.cli.panels import Commands
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.key_check import TEMPLATE_LEVEL, KeyCheck, check_on_texts
 from dgmark.detection.statistics.expected import MAX_TOKENS, expected_p, tokens_needed
@@ -61,8 +62,8 @@ def keygen(
     expected_match: Annotated[
         float | None,
         typer.Option(
-            help="Share of the pairs (position: of the tokens) that match in a typical text of the model, by which a "
-            "text is too short to tell.",
+            help="Share of the pairs (position: of the tokens) that match in a typical text of the model, used to "
+            "decide when a text is too short to judge.",
             show_default="what was measured at the model's own block length",
         ),
     ] = None,
@@ -169,7 +170,7 @@ def _storyteller_temperature(key: WatermarkKey) -> float | None:
     return SHOWS[BUILTIN].marked.get(key.spec.rule, {}).get("temperature")
 
 
-key_app = typer.Typer(no_args_is_help=True)
+key_app = Commands(no_args_is_help=True)
 
 
 @key_app.callback()
@@ -281,7 +282,7 @@ def commit(
     commitment = KeyCommitment.of(WatermarkKey.load(file, allow_open=allow_open_key))
     print(commitment.model_dump_json(indent=2))
     stderr().print(
-        "Next: publish this where its date can be proved, as by an authority's time stamp (docs/commitments.md):\n"
+        "Next: publish this where its date can be proved, as by an authority's time stamp (docs/keys.md):\n"
         f"  openssl ts -query -sha256 -cert -digest {commitment.sha256} -out commitment.tsq"
     )
 

@@ -6,7 +6,6 @@ from importlib.metadata import entry_points
 import typer
 
 from dgmark.cli.console import command_errors
-from dgmark.cli.panels import PanelCommand
 from dgmark.errors import MissingExtra, distribution_hint
 
 # commands of the distributions in this repository, which are listed also where these are not installed
@@ -30,7 +29,7 @@ def add_other_commands(app: typer.Typer) -> None:
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
-            app.command(name, cls=PanelCommand)(command)
+            app.command(name)(command)
 
 
 def _refusal(name: str, folder: str) -> Callable[[], None]:

@@ -1,8 +1,10 @@
-"""`PanelCommand`: a command whose help shows its options in panels, the common ones first. Knows no command."""
+"""`Commands`, whose help shows the options in panels, the common ones first, and in words. Knows no command."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+import typer
 from typer.core import TyperCommand
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -16,6 +18,14 @@ _ELSEWHERE = {
     "fpr": "threshold",
 }
 _ARGUMENTS = ("prompt", "text", "file", "files", "input")
+# types of Python, and ranges, as typer writes them
+_TYPES = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER", "path": "PATH", "datetime": "DATE"}
+_TYPE = re.compile(r"<(?:list\[)?(str|int|float|path|datetime)(?: range)?\]?>")
+_WORDS = (
+    (re.compile(r"\b([\d.]+)<=x<=([\d.]+)"), r"\1 to \2"),
+    (re.compile(r"\bx>=([\d.]+)"), r"at least \1"),
+    (re.compile(r"\[default: \(((?:[^()]|\([^()]*\))*)\)"), r"[default: \1"),
+)
 
 
 def panels(**names: Iterable[str] | str) -> Callable[[Command], Command]:
@@ -30,6 +40,14 @@ def panels(**names: Iterable[str] | str) -> Callable[[Command], Command]:
         return command
 
     return mark
+
+
+def in_words(help_text: str) -> str:
+    """Help as typer writes it, with words in place of Python's types and of ranges."""
+    said = _TYPE.sub(lambda match: _TYPES[match[1]], help_text)
+    for pattern, words in _WORDS:
+        said = pattern.sub(words, said)
+    return said
 
 
 class PanelCommand(TyperCommand):
@@ -58,9 +76,9 @@ class PanelCommand(TyperCommand):
         for one in self.get_params(ctx):
             shown.setdefault(self.panel_of(one), []).append(one.get_help_record(ctx))
         for title, records in shown.items():
-            if records := [one for one in records if one is not None]:
+            if said := [tuple(map(in_words, record)) for record in records if record is not None]:
                 with formatter.section(title):
-                    formatter.write_dl(records)
+                    formatter.write_dl(said)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line, and answer options of other tools with a hint."""
@@ -74,3 +92,14 @@ class PanelCommand(TyperCommand):
 
 def _names(params: Iterable[Any]) -> set[str]:
     return {name for one in params for name in (*one.opts, *one.secondary_opts)}
+
+
+class Commands(typer.Typer):
+    """Commands whose help is shown so."""
+
+    def command(  # type: ignore[override] # its other options as they are
+        self, name: str | None = None, *, cls: type[TyperCommand] = PanelCommand, **options: Any
+    ) -> Callable[[Command], Command]:
+        """Register a command."""
+        register: Callable[[Command], Command] = super().command(name, cls=cls, **options)
+        return register

@@ -13,6 +13,7 @@ from dgmark.cli.detect import check_exit, report_counts
 from dgmark.cli.detect_options import Tests
 from dgmark.cli.generate import check_settings
 from dgmark.cli.option_groups import OptionGroup, option_groups
+from dgmark.cli.panels import Commands
 from dgmark.cli.written import MarkedTally, tell_counts
 from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 # tests that name files
 _FILES = ("tokenizer", "surprisal_model")
 
-app = typer.Typer(
+app = Commands(
     name="dgmark-ray",
     no_args_is_help=True,
     add_completion=False,

@@ -8,18 +8,21 @@ import typer
 
 from dgmark.cli.console import command_errors, stderr, tell_of_key, visible
 from dgmark.cli.options import AllowOpenKey, NewKeyFile
+from dgmark.cli.panels import Commands
 from dgmark.files.inputs import read_bytes
 from dgmark.report.signed import read_signed_report
 from dgmark.report.signing import SigningKey, read_key_set
 
-report_app = typer.Typer(help="Make keys that sign reports of `dgmark detect --report`, and check signed reports.")
+report_app = Commands(help="Make keys that sign reports of `dgmark detect --report`, and check signed reports.")
 
 
 @report_app.command("keygen")
 @command_errors
 def report_keygen(
     file: NewKeyFile,
-    name: Annotated[str | None, typer.Option(help="Who signs with it, such as ACME; whoever verifies sees it.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Who signs with it, such as ACME; `dgmark report verify` shows it.")
+    ] = None,
 ) -> None:
     """Make a key that signs reports. It is another kind of key than the one that marks texts."""
     key = SigningKey.generate(name)
@@ -49,7 +52,7 @@ def report_jwks(
 @command_errors
 def report_verify(
     file: Annotated[Path, typer.Argument(help="Signed report (.html or .json).")],
-    jwks: Annotated[Path, typer.Option(help="The published keys of whoever signed it (a JSON Web Key Set).")],
+    jwks: Annotated[Path, typer.Option(help="The published keys of the signer (a JSON Web Key Set).")],
 ) -> None:
     """Check that a report was signed with a trusted key, and that no byte of it was changed since.
 

@@ -190,6 +190,12 @@ class DecodeConfig:
                 f"{traits.name} attends in blocks of {multiple}: block length {config.block_length} does not divide "
                 "it; use one that does"
             )
+        if config.inserts and traits.edit_ids is None:
+            raise SettingsError(f"{traits.name} neither deletes nor inserts: use edits replace")
+        if config.inserts and multiple not in (None, config.block_length):
+            raise SettingsError(
+                f"edits levenshtein decodes whole blocks of {multiple}: use that block length, or edits replace"
+            )
         return config
 
     @property

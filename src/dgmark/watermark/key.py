@@ -104,7 +104,8 @@ class WatermarkKey:
             rule: "bigram" (pairs of nearby tokens; it survives insertions and deletions), "position" (the paper's), or
                 one that another package adds. None: "position" if one of its options is given, else "bigram".
             expected_match: share of the different pairs, or of the tokens, that match in a typical text of the model,
-                by which a text is too short to tell; None: what was measured at the model's own block length.
+                used to decide when a text is too short to judge; None: what was measured at the model's own block
+                length.
             name: whose texts it marks, such as "ACME", for the sentences of verdicts: up to 80 visible characters.
             options: options of the rule, which are the fields of its spec; None stands for the default. `BigramSpec`
                 has nearest (1), farthest (4), tokens ("exact") and subkeys (256); `PositionSpec` has modulus (2),

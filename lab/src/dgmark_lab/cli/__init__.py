@@ -1,8 +1,7 @@
 """The command line of the lab: one thin module per command, over the calls of the library."""
 
-import typer
-
 from dgmark.cli import run
+from dgmark.cli.panels import Commands
 from dgmark_lab.cli.attack import attack
 from dgmark_lab.cli.baselines import baselines
 from dgmark_lab.cli.evaluate import evaluate
@@ -11,7 +10,7 @@ from dgmark_lab.cli.prompts import prompts
 from dgmark_lab.cli.rate import rate
 from dgmark_lab.cli.train import train_app
 
-app = typer.Typer(
+app = Commands(
     name="dgmark-lab",
     help="Attack, compare and measure watermarks of diffusion language models.",
     no_args_is_help=True,

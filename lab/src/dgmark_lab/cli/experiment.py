@@ -12,12 +12,13 @@ from dgmark.cli.bar import RowBar, row_bar
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import BatchSize, Loading, Pad, loading_options
+from dgmark.cli.panels import Commands
 
 if TYPE_CHECKING:
     from dgmark_lab.experiments.cells import StoredRun
     from dgmark_lab.experiments.spec import SetupName
 
-experiment_app = typer.Typer(no_args_is_help=True, help="Reproduce the paper's tables and figures.")
+experiment_app = Commands(no_args_is_help=True, help="Reproduce the paper's tables and figures.")
 
 Runs = Annotated[Path, typer.Option(help="Folder where the rows are kept.")]
 Name = Annotated[

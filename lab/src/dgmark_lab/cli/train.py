@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dgmark.cli.console import command_errors, stdout
+from dgmark.cli.panels import Commands
 
 if TYPE_CHECKING:
     import torch
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from dgmark_lab.training.config import Kind
     from dgmark_lab.training.run import Run
 
-train_app = typer.Typer(no_args_is_help=True, help="Train the built-in models again, evaluate and export them.")
+train_app = Commands(no_args_is_help=True, help="Train the built-in models again, evaluate and export them.")
 
 Data = Annotated[Path, typer.Option(help='Training documents: JSON Lines (.jsonl, .xz, .gz) of {"id", "paragraphs"}.')]
 Out = Annotated[Path, typer.Option(help="Folder of the run; an unfinished run in it is continued.")]

@@ -103,11 +103,12 @@ class BigramSide(KeyedSide):
     def check_config(cls, config: DecodeConfig) -> None:
         """Refuse settings under which draws are plain, and those of an order by matches."""
         if not (cls.alpha(config) or config.bias):
-            setting, effect = ("temperature", "draws nothing") if config.greedy else ("alpha", "makes draws plain")
+            # the message begins "temperature 0 draws nothing" or "alpha 0 makes draws plain"
+            field, problem = ("temperature", "0 draws nothing") if config.greedy else ("alpha", "0 makes draws plain")
             raise SettingsError(
-                f"0 {effect}, so rule bigram leaves no mark: give a bias, a higher {setting}, or a key of rule "
-                "position, which marks by the order alone",
-                field=setting,
+                f"{problem}, so rule bigram leaves no mark: give a bias, a higher {field}, or a key of rule position, "
+                "which marks by the order alone",
+                field=field,
             )
         super().check_config(config)
 

@@ -4,11 +4,11 @@ Where tokens are deleted and inserted, what stands in a block moves until the bl
 """
 
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dgmark.decode.steps.canvas import BlockFinished, Committed, replayed
 
-Other = TypeVar("Other")
+Event = TypeVar("Event")
 # a token, its reward, and whether it matched; None for a position that is not written
 _Written = tuple[int, float, bool] | None
 
@@ -27,7 +27,7 @@ class SettledBlocks:
         self._written: dict[int, list[_Written]] = {}
         self._given: dict[int, int] = {}
 
-    def of(self, events: Iterable[Committed | Other]) -> Iterator[Committed | Other]:
+    def of(self, events: Iterable[Event]) -> Iterator[Event]:
         """These events, with one `Committed` of all positions of a block before its `BlockFinished`."""
         for event in events:
             if self._inserts and isinstance(event, Committed):
@@ -42,7 +42,8 @@ class SettledBlocks:
         written = self._written.get(event.row, [])
         self._written[event.row] = replayed(written, event.operations, event.positions, values, None)
 
-    def _block(self, row: int, event: BlockFinished) -> Committed:
+    def _block(self, row: int, event: BlockFinished) -> Any:
+        """The commits of a finished block, as a `Committed`."""
         positions = range(self._given.get(row, 0), event.stop)
         self._given[row] = event.stop
         written = [one for one in self._written[row][positions.start : positions.stop] if one is not None]

@@ -40,7 +40,7 @@ class MatchNull:
     Over random keys, an item's group is uniform on the m groups, so the item contributes `counts[r]` matches with r
     uniform. Items with equal contributions form a kind. The groups are taken as independent. A key's groups are exactly
     balanced, so the true tail may be larger by a factor of at most about (N / (N - U))^((m-1)/2) for U distinct tokens
-    of N: 1.012 at 200 of 8,192 (docs/statistics.md).
+    of N: 1.012 at 200 of 8,192 (docs/statistics-position.md).
 
     Attributes:
         kinds: (kinds, m) contributions of an item of each kind, ascending, less the smallest of them.

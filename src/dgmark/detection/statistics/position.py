@@ -40,7 +40,7 @@ def balance_of(spec: PositionSpec, distinct: Iterable[int]) -> float:
 
     A table of N ids gives each group N / m of them (one more or less), so the groups of different tokens are not quite
     independent. U tokens have any particular groups with at most this factor times the chance m^-U; see
-    docs/statistics.md. All p-values are corrected for it.
+    docs/statistics-position.md. All p-values are corrected for it.
 
     Args:
         spec: the key's spec.
