@@ -44,8 +44,7 @@ NOT_SERVED = {name: f"{why}: leave it out" for why, names in _NOT_SERVED.items()
 _OFF: tuple[Any, ...] = (None, False, 0, "", [], {})
 _OFF_OF: dict[str, tuple[Any, ...]] = {"response_format": (None, {"type": "text"}), "logprobs": (None, False)}
 _OFF_OF |= dict.fromkeys(("repetition_penalty", "best_of"), (None, 1))
-# a `top_k` of others' servers that means none
-_NO_TOP_K = (-1, 0)
+_NO_TOP_K = (-1, 0)  # a `top_k` of others' servers that means none
 
 
 class _OpenAI(SamplingRequest):
