@@ -51,6 +51,14 @@ def finished(arguments: list[object], **options: Any) -> tuple[int, str]:
 # --- files that are not ours
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_dash_is_no_file(name: str, key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = run(*command(name, inputs(tmp_path / "in.jsonl", 1), "-", key_file))
+    assert (refused.exit_code, (tmp_path / "-").exists()) == (2, False), refused.output
+    assert "leave --out out" in refused.output
+
+
 @pytest.mark.parametrize("content", ['{"id": "7", "note": "the only copy of this"}', "Dear diary,\nit rained.\n"])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_file_that_is_not_ours_stays_as_it_is(name: str, content: str, key_file: Path, tmp_path: Path) -> None:

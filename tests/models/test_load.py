@@ -11,8 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from dgmark.checkpoint.folder import find_checkpoint
+from dgmark.checkpoint.folder import Checkpoint, find_checkpoint
 from dgmark.errors import CheckpointFormat, ModelNotFound, SettingsError
+from dgmark.models.architecture import causal_config, stated_theta
 from dgmark.models.language_model import LanguageModel
 from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.models.toy import ToyDenoiser
@@ -120,7 +121,11 @@ def without_a_mask(weights: Path) -> None:
     ("damage", "message"),
     [
         (truncated, "fetch the checkpoint again"),
-        (replaced("model.safetensors", "version https://git-lfs.github.com/spec/v1"), "fetch the checkpoint again"),
+        (
+            replaced("model.safetensors", "version https://git-lfs.github.com/spec/v1"),
+            "safetensors is a pointer of git-lfs",
+        ),
+        (replaced("tokenizer.json", "version https://git-lfs.github.com/spec/v1"), "json is a pointer of git-lfs"),
         (replaced("model.safetensors.index.json", "{"), "index.json"),
         (replaced("config.json", "{'d_model': 32}"), "config.json is not valid JSON"),
         (replaced("config.json", "[]"), "config.json does not hold a JSON object"),
@@ -135,6 +140,33 @@ def test_a_damaged_file_is_refused(
     with pytest.raises(CheckpointFormat, match=message) as caught:
         load(tmp_path)
     assert str(tmp_path) in str(caught.value)
+
+
+def test_shards_without_their_index_are_named(tmp_path: Path, state: tiny.State) -> None:
+    (tmp_path / "model.safetensors").rename(tmp_path / "model-00001-of-00001.safetensors")
+    with pytest.raises(
+        ModelNotFound, match=r"lacks model.safetensors.index.json, which says what model-00001-of-00001"
+    ):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("config", "theta"),
+    [
+        ({}, None),
+        ({"rope_theta": 5e5}, 5e5),
+        ({"rope_theta": 5e5, "rope_parameters": {"rope_type": "default"}}, 5e5),
+        ({"rope_theta": 500000, "rope_parameters": {"rope_theta": 5e5}}, 5e5),
+        ({"rope_parameters": {"rope_theta": 5e5}}, 5e5),
+    ],
+)
+def test_the_rotary_base_is_read_in_both_places(config: dict[str, Any], theta: float | None) -> None:
+    assert stated_theta(Checkpoint("it", Path("it"), config)) == theta
+    contradiction = {"rope_theta": 1e4, "rope_parameters": {"rope_theta": 5e5}}
+    with pytest.raises(CheckpointFormat, match=r"rope_theta as 10000.0 and as 500000.0"):
+        stated_theta(Checkpoint("it", Path("it"), contradiction))
+    qwen = {"model_type": "qwen3", "rope_parameters": {"rope_type": "default"}, "rope_theta": 5e5}
+    assert causal_config(Checkpoint("it", Path("it"), qwen)).rope_parameters["rope_theta"] == 5e5
 
 
 @pytest.mark.parametrize("stored", [torch.int8, torch.float8_e4m3fn, torch.float64], ids=str)

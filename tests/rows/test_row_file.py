@@ -121,6 +121,16 @@ def test_a_file_of_something_else_or_of_an_unfinished_line_is_refused_and_kept(
     assert path.read_bytes() == content
 
 
+@pytest.mark.parametrize("end", [b"\0" * 5000, OURS[:70] + b"\0" * 5000])
+def test_zeros_that_a_power_cut_leaves_are_cut_off(path: Path, end: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(OURS + end)
+    with RowFile(path, SETTINGS, in_order=True) as file:
+        assert path.read_bytes() == OURS + end  # until there is a row to write
+        file.append(results(row(2)))
+    assert [one["id"] for one in stored(path)] == ["row 1", "row 2"]
+
+
 def test_rows_without_settings_are_known_by_all_that_they_share(path: Path) -> None:
     shared = {"attack": "crop", "options": {"front": 0.5}, "schema": 1}
     made = {"id": "a", "text": "t", **shared}

@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +23,7 @@ _HUB_FILE = re.compile(rf"({_HUB_ID.pattern})/([\w./-]+\.gguf)", re.ASCII)
 # what is fetched: data files, never code
 _TEXT_FILES = ("*.json", "merges.txt")
 _WEIGHT_FILES = ("*.safetensors",)
+_POINTER = b"version https://git-lfs.github.com/spec/"
 BUILTIN = "storyteller"
 NARRATOR = "narrator"
 # the models of the package dgmark-builtin; the first is the default
@@ -171,8 +172,19 @@ def builtin_folder(name: str) -> Path:
     return Path(found.submodule_search_locations[0]) / name
 
 
+def check_fetched(path: Path) -> None:
+    """Refuse a file of three lines that git leaves in place of a large one where git-lfs is missing."""
+    with suppress(OSError), open(path, "rb") as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            raise CheckpointFormat(
+                f"{path} is a pointer of git-lfs and not the file itself: install git-lfs and run `git lfs pull` in "
+                "its folder, or fetch the checkpoint with `hf download`"
+            )
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """The JSON object in a checkpoint's file; anything else is a CheckpointFormat error."""
+    check_fetched(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:

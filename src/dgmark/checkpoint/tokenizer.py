@@ -17,7 +17,7 @@ import tokenizers
 from dgmark.arguments.checks import instance, path_text, several
 from dgmark.arguments.contents import ids_of
 from dgmark.checkpoint.byte_bpe import gguf_byte_bpe, is_byte_bpe, read_byte_bpe
-from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
+from dgmark.checkpoint.folder import BUILTIN, check_fetched, find_checkpoint
 from dgmark.checkpoint.gguf import is_gguf, read_header
 from dgmark.errors import CheckpointFormat, InputError, ModelNotFound, SettingsError
 
@@ -165,6 +165,7 @@ def read_tokenizer(path: Path, name: str) -> Tokenizer:
         raise ModelNotFound(
             f"{path} holds no tokenizer.json; give a folder that has one, or the file, as the tokenizer (--tokenizer)"
         )
+    check_fetched(file)
     try:
         stated = file.read_text(encoding="utf-8")
         backend = tokenizers.Tokenizer.from_str(stated)

@@ -18,6 +18,7 @@ _ELSEWHERE = {
     "fpr": "threshold",
 }
 _ARGUMENTS = ("prompt", "text", "file", "files", "input")
+_DASHES = "-\u2013\u2014\u2212"  # pages turn two hyphens into one dash
 # types of Python, and ranges, as typer writes them
 _TYPES = {"str": "TEXT", "int": "NUMBER", "float": "NUMBER", "path": "PATH", "datetime": "DATE"}
 _TYPE = re.compile(r"<(?:list\[)?(str|int|float|path|datetime)(?: range)?\]?>")
@@ -85,6 +86,9 @@ class PanelCommand(TyperCommand):
         there = _names(self.get_params(ctx))
         for one in args[: args.index("--")] if "--" in args else args:
             name = one.partition("=")[0]
+            plain = "--" + name.lstrip(_DASHES)
+            if name[:1] in _DASHES[1:] and plain in there:
+                ctx.fail(f"No such option: {name} (its dash is one of typography: write {plain})")
             if name.startswith("--") and name not in there and (hint := self.hint(ctx, name)):
                 ctx.fail(f"No such option: {name} ({hint})")
         return super().parse_args(ctx, args)

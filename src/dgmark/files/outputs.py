@@ -35,9 +35,14 @@ def check_output(out: Path | None, sources: Iterable[str | None]) -> None:
         sources: all that the command reads: files, folders, "-" for standard input, and None for none.
 
     Raises:
-        SettingsError: the output is read, or is a file that nothing makes again, such as a key.
+        SettingsError: the output is read, is "-", or is a file that nothing makes again, such as a key.
     """
     if out is not None:
+        if str(out) == STDIN:
+            raise SettingsError(
+                "an output is a file, and - would be one of that name: leave --out out to have rows on standard "
+                "output, or give /dev/stdout, or ./- for the file"
+            )
         _refuse_protected(as_path(out, "the output"))
     for source in sources:
         if out is None or source is None:

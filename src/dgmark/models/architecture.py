@@ -42,6 +42,22 @@ def own_config(checkpoint: Checkpoint) -> dict[str, Any]:
     return network_fields(checkpoint.config)
 
 
+def stated_theta(checkpoint: Checkpoint) -> float | None:
+    """The base of the rotary frequencies, which stands in `rope_parameters` (transformers 5), beside it, or nowhere.
+
+    Raises:
+        CheckpointFormat: config.json states two different ones.
+    """
+    places = (checkpoint.config, checkpoint.config.get("rope_parameters") or {})
+    stated = {float(place["rope_theta"]) for place in places if place.get("rope_theta") is not None}
+    if len(stated) > 1:
+        raise CheckpointFormat(
+            f"{checkpoint.folder / 'config.json'} states rope_theta as {' and as '.join(map(str, sorted(stated)))}: "
+            "leave the one that the model was trained with"
+        )
+    return next(iter(stated), None)
+
+
 def decoder_config(
     kind: type[Config],
     checkpoint: Checkpoint,
@@ -66,10 +82,9 @@ def decoder_config(
     for name, values in supported.items():
         if source.get(name, values[0]) not in values:
             raise CheckpointFormat(f"{checkpoint.folder}: {name} is {source[name]!r}, only {values[0]!r} can be loaded")
-    rotary = {"rope_type": "default", **(source.get("rope_parameters") or {})}  # written by transformers 5
-    if "rope_theta" not in rotary:
-        (theta,) = checkpoint.require("rope_theta")
-        rotary["rope_theta"] = float(theta)
+    if (theta := stated_theta(checkpoint)) is None:
+        checkpoint.require("rope_theta")
+    rotary = {"rope_type": "default", **(source.get("rope_parameters") or {}), "rope_theta": theta}
     rotary |= fields.pop("rope_parameters", {})
     tied = fields.pop("tie_word_embeddings", source.get("tie_word_embeddings", False))
     build: Any = kind  # each class has fields of its own
@@ -91,7 +106,10 @@ def causal_config(checkpoint: Checkpoint) -> PretrainedConfig:
         raise CheckpointFormat(
             f"{checkpoint.folder}: transformers has no autoregressive model of model_type {model_type!r}{code}"
         )
-    config: PretrainedConfig = CONFIG_MAPPING[model_type].from_dict(own_config(checkpoint))
+    fields, theta = own_config(checkpoint), stated_theta(checkpoint)
+    if theta is not None and "rope_parameters" in fields:  # of which transformers would read no other place
+        fields["rope_parameters"] = {**(fields["rope_parameters"] or {}), "rope_theta": theta}
+    config: PretrainedConfig = CONFIG_MAPPING[model_type].from_dict(fields)
     return config
 
 

@@ -17,7 +17,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from dgmark.arguments.checks import shown
-from dgmark.checkpoint.folder import Checkpoint, first_line, read_object
+from dgmark.checkpoint.folder import Checkpoint, check_fetched, first_line, read_object
 from dgmark.errors import (
     CheckpointFormat,
     DgmarkError,
@@ -155,10 +155,18 @@ def check_files(folder: Path) -> list[Path]:
         names = sorted({str(shard) for shard in shards.values()}) if isinstance(shards, dict) else []
         if not names or any(Path(name).name != name or not name.endswith(".safetensors") for name in names):
             raise CheckpointFormat(f"{index} is not an index of safetensors files in its folder; fetch it again")
-    missing = [name for name in names if not (folder / name).is_file()]
-    if missing:
-        raise ModelNotFound(f"{folder} lacks {', '.join(missing)}; only safetensors weights are loaded")
-    return [folder / name for name in names]
+    files = [folder / name for name in names]
+    if missing := [file.name for file in files if not file.is_file()]:
+        shards = sorted(file.name for file in folder.glob("model-*-of-*.safetensors"))
+        if shards and not index.is_file():
+            missing = [index.name]
+            hint = f", which says what {shards[0]} and the others hold: fetch it from where they come from"
+        else:
+            hint = "; only safetensors weights are loaded"
+        raise ModelNotFound(f"{folder} lacks {', '.join(missing)}{hint}")
+    for file in files:
+        check_fetched(file)
+    return files
 
 
 def native_name(name: str, renamings: Mapping[str, str]) -> str:

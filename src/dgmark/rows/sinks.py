@@ -204,13 +204,14 @@ class RowFile:
             lines.seek(0)
             for line in lines:
                 if not line.endswith(b"\n"):
-                    # a row that a crash cut off begins as the rows before it do
+                    # a row that a crash cut off begins as the rows before it do, and a power cut may leave zeros
+                    cut = line.rstrip(b"\0")
                     if not end:
                         raise ResumeMismatch(
                             f"{self.path} holds one unfinished line, which may not be a row of this run: choose "
                             "another --out, or delete the file to start again"
                         )
-                    if not (line.startswith(_ROW_START) or _ROW_START.startswith(line)):
+                    if not (cut.startswith(_ROW_START) or _ROW_START.startswith(cut)):
                         raise _foreign(self.path)
                     break
                 end += len(line)
