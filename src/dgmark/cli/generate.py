@@ -125,6 +125,7 @@ def generate(
     --key-column, each row names its key.
     """
     rows = RowMarks(marks, subkey, seed, prompts.id_column, prompts.key_column)
+    loading = opt.model_of_key(loading, rows.keys)
     if check:
         check_has_key(rows.keys)
     if settings_file is not None:

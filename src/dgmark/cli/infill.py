@@ -96,6 +96,7 @@ def infill(
     row names its key.
     """
     rows = RowMarks(marks, subkey, seed, id_column, key_column)
+    loading = opt.model_of_key(loading, rows.keys)
     if check:
         check_has_key(rows.keys)
     reading, table = RowReading(text_column, id_column, key_column), is_parquet(out or "")
