@@ -183,7 +183,7 @@ def test_the_one_of_many_keys_that_marked_the_text_is_named(tmp_path: Path, mark
     assert rows(some.stdout)[0]["keys_tested"] == 3
     assert f"not tried with {other.fingerprint}: " in some.stderr
     assert run("detect", "--keys", tmp_path, "--key", tmp_path / "0.json", stdin=row).exit_code == 2
-    assert run("detect", "--keys", tmp_path, "--spans", stdin=row).exit_code == 2
+    assert run("detect", "--keys", tmp_path, "--only", "0:9", stdin=row).exit_code == 2
     assert run("detect", "--keys", tmp_path / "none", stdin=row).exit_code == 5
 
 
