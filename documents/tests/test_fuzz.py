@@ -49,7 +49,7 @@ def outcome(number: int, folder: Path) -> str:
     left, source = fives(text), fives(source_of(name))
     if len(source & left) > 0.4 * len(source):
         return "read"
-    noted = document.incomplete or "cut off" in " ".join(document.notes)
+    noted = document.incomplete or any(word in " ".join(document.notes) for word in ("cut off", "left out"))
     return "noted" if noted or DETECTOR.detect(text).verdict == "uncertain" else "lost"
 
 

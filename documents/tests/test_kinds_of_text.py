@@ -48,6 +48,24 @@ def shown(**data: object) -> dict[str, Any]:
     return {"output_type": "display_data", "data": {f"text/{name}": value for name, value in data.items()}}
 
 
+WIDGET = {"data": {"application/vnd.jupyter.widget-view+json": {"model_id": "1"}}}
+STATE = json.dumps(
+    {
+        "widgets": {
+            "application/vnd.jupyter.widget-state+json": {
+                "state": {
+                    "1": {
+                        "model_name": "TextareaModel",
+                        "state": {"_view_name": "x", "value": "bcd", "layout": "IPY_MODEL_2"},
+                    },
+                    "2": {"model_name": "LayoutModel", "state": {"width": "auto"}},
+                }
+            }
+        }
+    }
+)
+
+
 def time_of(number: int, point: str = ",") -> str:
     return f"{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}{point}000"
 
@@ -200,6 +218,13 @@ READERS: dict[str, Callable[[bytes], Any]] = {
     ("kind", "content", "text"),
     [
         ("ipynb", notebook(cell("# A\n"), cell(["b\n", "c"], "code", shown(plain="d"))), "# A\n\nb\nc\n\nd"),
+        ("ipynb", notebook(cell("a", "code", shown(plain="stands in", latex="$b$"))), "a\n\n$b$"),
+        ("ipynb", notebook(cell("a", "code", {"data": {"application/json": {"b": ["c", "d"]}}})), "a\n\nc\nd"),
+        (
+            "ipynb",
+            notebook(cell("a", "code", WIDGET)).replace('"metadata": {}, "nb', f'"metadata": {STATE}, "nb'),
+            "a\n\nbcd",
+        ),
         *cases(__file__, "read"),
     ],
 )

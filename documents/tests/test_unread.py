@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Callable, Iterator
+from html import escape
 
 import pytest
 
@@ -12,7 +13,7 @@ from support import unread_documents
 from support.cases import data
 from support.documents import document_from
 from support.office_documents import epub, opendocument, pdf, with_part, word
-from support.unread_documents import BODY, TEXT, verdict_on
+from support.unread_documents import BODY, TEXT, left_out, verdict_on
 
 SHORT = BODY[:400]
 SCRAMBLED = TEXT.translate(str.maketrans("abcdefghijklmnopqrstuvwxyz", "qwertyuiopasdfghjklzxcvbnm"))
@@ -137,7 +138,7 @@ CASES = {
     ".csv two columns": (f"text,text\nx,{TEXT}\n".encode(), 'refused: has 2 columns "text"'),
     ".eml base64": (mail("text/plain", TEXT), READ),
     ".eml HTML": (mail("text/html", P), READ),
-    ".eml most attached": (mail("text/plain", "See there.", f"\n--B\n{ATTACHMENT}\n\n{TEXT}\n"), REFUSED),
+    ".eml most attached": (mail("text/plain", "See there.", f"\n--B\n{ATTACHMENT}\n\n{TEXT}\n"), READ),
     ".eml further text": (mail("text/plain", "See there.", f"\n--B\n\n{TEXT}\n"), READ),
     ".eml picture": (mail("text/html", f'{BODY}<img src="cid:1">'), "noted: 1 picture is left out"),
 }  # fmt: skip
@@ -154,8 +155,9 @@ def outcome(kind: str, content: bytes) -> str:
         verdict = verdict_on(reading)
     except (Refusal, InputError) as error:
         return f"refused: {str(error).removeprefix('table.csv ')}"
-    if reading.notes:
-        return f"noted: {'; '.join(reading.notes)}"
+    notes = left_out(reading)
+    if notes:
+        return f"noted: {'; '.join(notes)}"
     found = "".join(TEXT[:80].split()) in "".join(reading.text.split())
     return "read" if found and verdict == "watermarked" else verdict
 
@@ -256,7 +258,6 @@ def test_what_is_not_read_is_named_with_its_place() -> None:
         "styles.xml, element p": read(".odt", odt("", styles=f"<style:header>{T}</style:header>")),
         "o/c 1, element p": read(".epub", book(P, ordered=False)),
         "group own": read(".rtf", rtf(f"{{\\*\\own {TEXT}}}")),
-        "text/plain": read(".eml", mail("text/plain", BODY, f"\n--B\n{ATTACHMENT}\n\n{TEXT}\n")),
     }
     for place, reading in named.items():
         assert reading.notes == (f"{letters} {place} were not read",)
@@ -276,3 +277,26 @@ def test_a_tenth_that_is_not_read_makes_a_text_uncertain(inner: str, much: bool)
     reading = read(".html", html(inner))
     assert reading.uncertain_because == ("unread" if much else None)
     assert verdict_on(reading) == ("uncertain" if much else "not_detected")
+
+
+NAME = escape(TEXT[:600])
+FLAT = (
+    '<office:document xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0">'
+    f"<office:meta><generator>{NAME}</generator></office:meta><office:settings><item>{NAME}</item></office:settings>"
+    f"<office:body><office:text><p>{escape(BODY)}</p></office:text></office:body></office:document>"
+)
+FRAME = f"<p class='MsoNormal and others' style='mso-style: x'>{escape(BODY)}</p>" * 20
+STORY = f'<Document><Style Self="{NAME}"/><Content AppliedParagraphStyle="{NAME}">{escape(BODY)}</Content></Document>'
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.fodt", FLAT),
+        ("x.html", f'<html><body><iframe srcdoc="{escape(FRAME)}"></iframe></body></html>'),
+        ("x.icml", STORY),
+    ],
+)
+def test_what_no_reader_sees_does_not_count(name: str, content: str) -> None:
+    document = document_from(content.encode(), name)
+    assert (document.incomplete, document.uncertain_because) == (False, None)

@@ -10,6 +10,7 @@ import pytest
 from lab_support import experiment_of, numbers_of
 from scipy import stats
 
+from dgmark.rows.item import Item
 from dgmark.rows.sinks import RowFile
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import tables_of
@@ -64,9 +65,9 @@ def golden_store(root: Path) -> tuple[Store, WatermarkKey]:
                 **recipe, "versions": {"dgmark": "0.0", "numpy": "0.0"},
             })  # fmt: skip
         with RowFile(store.path("texts", recipe["recipe"]), {"recipe": recipe["recipe"]}) as file:
-            file.append(rows)
+            file.append([(Item(row["id"]), row) for row in rows])
         with RowFile(store.path("perplexity", "judge"), {"judge": "judge"}) as file:
-            file.append({"id": ids[n], "nats": 60.0 + 10 * n, "tokens": 40} for n in range(count))
+            file.append([(Item(ids[n]), {"id": ids[n], "nats": 60.0 + 10 * n, "tokens": 40}) for n in range(count)])
         cells[name] = {**recipe, "run_key": key.fingerprint, "rows": ids, "definition": cell.definition}
     store.write_plan("golden", {"length": None, "model": None, "judge": {"hash": "judge"}, "cells": cells})
     return store, key
@@ -97,7 +98,7 @@ def test_texts_that_do_not_survive_retokenization_fail_the_exact_test(tmp_path: 
         middle = len(row["token_ids"]) // 2
         row["text"] = builtin_tokenizer().decode([*row["token_ids"][:middle], plain[0], *row["token_ids"][middle:]])
         with RowFile(store.path("texts", planned["recipe"] + "-read-otherwise"), {"recipe": planned["recipe"]}) as file:
-            file.append([row])
+            file.append([(Item(row["id"]), row)])
     plan = store.read_plan("golden")
     plan["cells"]["dgmark k = 1"]["recipe"] += "-read-otherwise"
     store.write_plan("golden", plan)

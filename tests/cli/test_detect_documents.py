@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from dgmark import read_document
-from dgmark.rows.sources import RowReading, read_texts
+from dgmark.rows.sources import read_texts
+from dgmark.rows.tables import RowReading
 from support.command_line import rows, run
 from support.documents import CORPUS, corpus_key, source_of
 from support.known_keys import key_file_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dgmark.cli.written import RowOutput, Work, items_of, write_rows
+from dgmark.cli.written import Work, items_of, write_rows
 from dgmark.errors import DgmarkError, InputError, PromptTooLong, ResumeMismatch, SettingsError
 from dgmark.rows.item import Item, Row
 
@@ -31,9 +31,9 @@ def made(batch: Sequence[Item], _: object) -> list[Row]:
 
 def ran(items: Sequence[Item], path: Path | None, work: Work = made, **options: Any) -> dict[str, Row]:
     """The rows that a run makes, as it prints them."""
-    output = RowOutput(SHARED["schema"], path, SHARED, source="seed", as_json=True)
+    options |= {"schema": SHARED["schema"], "shared": SHARED, "out": path, "source": "seed", "as_json": True}
     with redirect_stdout(StringIO()) as printed:
-        write_rows(items, work, output, **options)
+        write_rows(items, work, **options)
     return {row["id"]: row for row in map(json.loads, printed.getvalue().splitlines())}
 
 

@@ -26,7 +26,7 @@ from dgmark import DetectColumns, GenerateColumns  # noqa: E402
 from dgmark.cli.ray_command import Places, app  # noqa: E402
 from dgmark.cli.written import MarkedTally  # noqa: E402
 from dgmark.columns.ray_run import OF_ONE_MACHINE, RayRun, _plain_errors  # noqa: E402
-from dgmark.decode.texts.written import MarkTally, MarkWarning  # noqa: E402
+from dgmark.decode.texts.written import MarkWarning  # noqa: E402
 from dgmark.errors import DgmarkError, InputError, ModelNotFound, SettingsError  # noqa: E402
 from support.command_line import invoke  # noqa: E402
 from support.known_keys import key_file_of, known_key  # noqa: E402
@@ -214,10 +214,10 @@ def test_texts_are_the_same_when_an_actor_is_killed(tmp_path: Path, key_file: Pa
     assert sorted_rows(made) == sorted_rows(wanted)
     assert sum(text is not None for text in made.column("my_text").to_pylist()) == 4
     places = Places(str(source), str(tmp_path / "written"), prefix="my_")
-    tally = MarkedTally(marks=(marks := MarkTally()))
+    tally = MarkedTally()
     places.count(tally, [*work.fields], finished=0)
     assert (tally.scored, tally.unusable) == (4, 4)
-    assert (marks.marked, marks.checked, marks.found) == (4, 4, 0)
+    assert (tally.marks.marked, tally.marks.checked, tally.marks.found) == (4, 4, 0)
 
 
 def test_a_run_goes_on_after_its_driver_was_killed(cluster: str, tmp_path: Path, key_file: Path) -> None:

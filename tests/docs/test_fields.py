@@ -44,12 +44,15 @@ def added_by_share(model: NetworkDenoiser, folder: Path) -> list[Row]:
 
 
 def detected(_: object, folder: Path) -> list[Row]:
-    """Rows of a document and of JSON Lines, with all that can be asked for."""
+    """Rows of a document, of JSON Lines and of a table, with all that can be asked for."""
     text = marked_text(KEY.subkey(1), 250)
     (folder / "text.html").write_text(f"<p>{text}</p>", encoding="utf-8")
     (folder / "rows.jsonl").write_text(json.dumps({"id": "1", "text": text}), encoding="utf-8")
+    (folder / "table.csv").write_text(f'id,text\n1,"{text.replace(chr(34), chr(39))}"\n', encoding="utf-8")
     detector, out = Detector(KEY, surprisal_model=ALL_ALIKE), folder / "out.jsonl"
-    detect_file(detector, [folder / "text.html", folder / "rows.jsonl"], out, spans=True, payload=True)
+    detect_file(
+        detector, [folder / name for name in ("text.html", "rows.jsonl", "table.csv")], out, spans=True, payload=True
+    )
     return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
 
 

@@ -421,6 +421,50 @@ def test_each_prompt_is_marked_with_the_key_that_it_names(storyteller: NetworkDe
 
 
 @pytest.mark.slow
+def test_holes_of_parquet_are_filled_by_the_ids_and_keys_of_their_rows(tmp_path: Path) -> None:
+    keys = {name: known_key(name, subkeys=4) for name in ("acme", "beta")}
+    (folder := tmp_path / "keys").mkdir()
+    for name, key in keys.items():
+        key.save(folder / f"{name}.json")
+    texts = ["The sea [mask:4] a king.", None, "No hole.", "The king [mask:4] home."]
+    table = pa.table({"name": ["a", "b", "c", "d"], "text": texts, "tenant": ["acme", "acme", "beta", "beta"]})
+    pq.write_table(table, source := tmp_path / "in.parquet")
+    asked = (
+        "infill",
+        "--keys",
+        folder,
+        "--key-column",
+        "tenant",
+        "--id-column",
+        "name",
+        "--block-length",
+        4,
+        "--check",
+    )
+    made = run(*asked, "--texts", source, "--out", tmp_path / "out.parquet", code=0)
+    assert "2 written, 2 with errors" in made.stderr
+    found = pq.read_table(tmp_path / "out.parquet")
+    assert found.select(table.column_names).equals(table)
+    first, missing, whole, last = found.to_pylist()
+    assert [(row["error"] or "")[:16] for row in (missing, whole)] == ["there is no text", "there is no hole"]
+    assert (first["filled_text"][:8], last["filled_text"][-6:]) == ("The sea ", " home.")
+    assert [row["key_fingerprint"] for row in (first, last)] == [key.fingerprint for key in keys.values()]
+    assert {first["verdict"], last["verdict"]} == {"uncertain"}
+    # one row alone, in another format, gets the same text; so does a run that goes on
+    alone = {"name": "d", "text": texts[3], "tenant": "beta"}
+    (tmp_path / "one.jsonl").write_text(json.dumps(alone))
+    row = json.loads(run(*asked, "--json", "--texts", tmp_path / "one.jsonl", code=0).stdout)
+    assert (row["id"], row["text"], row["seed"], row["subkey"]) == (
+        "d",
+        last["filled_text"],
+        last["seed"],
+        last["subkey"],
+    )
+    again = run(*asked, "--texts", source, "--out", tmp_path / "out.parquet", code=0)
+    assert "2 written, 2 with errors; of these, 4 there already" in again.stderr
+
+
+@pytest.mark.slow
 def test_texts_of_parquet_are_checked_and_one_warning_says_which_are_missed(tmp_path: Path) -> None:
     known_key("written", subkeys=4).save(tmp_path / "key.json")
     prompts = pa.table({"id": [str(place) for place in range(6)], "prompt": ["The sea was"] * 5 + [None]})

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dgmark.errors import InputError, NoTexts
-from dgmark.rows.sources import RowReading, prompt_of, read_prompts
+from dgmark.rows.sources import prompt_of, read_prompts
+from dgmark.rows.tables import RowReading
 
 PROMPTS = ["The sea was", 'A "king", who']
 

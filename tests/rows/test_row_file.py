@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from dgmark.errors import InputError, ResumeMismatch
-from dgmark.rows.item import Row
+from dgmark.rows.item import Item, Row
 from dgmark.rows.jsonl import to_line
-from dgmark.rows.sinks import RowFile
+from dgmark.rows.sinks import Result, RowFile
 from support.cases import data
 
 SETTINGS: Row = {"model": "storyteller", "settings": {"length": 64}}
@@ -33,9 +33,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "new folder" / "out.jsonl"
 
 
+def results(*rows: Row) -> list[Result]:
+    """Rows as what was made of items."""
+    return [(Item(row["id"]), row) for row in rows]
+
+
 def write(path: Path, *rows: Row) -> None:
-    with RowFile(path, SETTINGS) as file:
-        file.append(rows)
+    with RowFile(path, SETTINGS, in_order=True) as file:
+        file.append(results(*rows))
 
 
 # --- growing and resuming ------------------------------------------------------------------------
@@ -43,9 +48,9 @@ def write(path: Path, *rows: Row) -> None:
 
 def test_a_file_is_taken_up_where_it_stopped(path: Path) -> None:
     write(path, row(1), row(2))
-    with RowFile(path, SETTINGS) as file:
+    with RowFile(path, SETTINGS, in_order=True) as file:
         assert list(file.rows()) == [row(1), row(2)]
-        file.append([row(3)])
+        file.append(results(row(3)))
     assert stored(path) == [row(1), row(2), row(3)]
 
 
@@ -55,10 +60,10 @@ def test_a_half_written_last_line_is_removed_and_written_again(path: Path, kept:
     before = path.read_bytes()
     torn = before + to_line(row(3)).encode()[:kept]
     path.write_bytes(torn)
-    with RowFile(path, SETTINGS) as file:
+    with RowFile(path, SETTINGS, in_order=True) as file:
         assert [one["id"] for one in file.rows()] == ["row 1", "row 2"]
         assert path.read_bytes() == torn  # nothing is cut before there is something to write
-        file.append([row(3)])
+        file.append(results(row(3)))
     assert stored(path) == [row(1), row(2), row(3)]
 
 
@@ -81,17 +86,17 @@ def failed(number: int) -> Row:
 def test_an_error_row_among_others_stays(path: Path) -> None:
     write(path, row(1), failed(2), row(3))
     before = path.read_bytes()
-    with RowFile(path, SETTINGS) as file:
+    with RowFile(path, SETTINGS, in_order=True) as file:
         assert [one["id"] for one in file.rows()] == ["row 1", "row 2", "row 3"]
-        file.append([row(4)])
+        file.append(results(row(4)))
     assert path.read_bytes().startswith(before)
 
 
 def test_a_row_that_is_no_json_leaves_the_file_as_it_was(path: Path) -> None:
     write(path, row(1))
     before = path.read_bytes()
-    with RowFile(path, SETTINGS) as file, pytest.raises(ValueError, match="not JSON compliant"):
-        file.append([row(2), row(3, p_value=math.nan)])
+    with RowFile(path, SETTINGS, in_order=True) as file, pytest.raises(ValueError, match="not JSON compliant"):
+        file.append(results(row(2), row(3, p_value=math.nan)))
     assert path.read_bytes() == before
 
 
@@ -119,8 +124,8 @@ def test_a_file_of_something_else_or_of_an_unfinished_line_is_refused_and_kept(
 def test_rows_without_settings_are_known_by_all_that_they_share(path: Path) -> None:
     shared = {"attack": "crop", "options": {"front": 0.5}, "schema": 1}
     made = {"id": "a", "text": "t", **shared}
-    with RowFile(path, shared) as file:
-        file.append([made, {"id": "b", "error": "no text", "schema": 1}])
+    with RowFile(path, shared, in_order=True) as file:
+        file.append(results(made, {"id": "b", "error": "no text", "schema": 1}))
     assert stored(path) == [made, {"id": "b", "error": "no text", **shared}]
 
 
@@ -158,8 +163,11 @@ def test_a_full_disk_leaves_the_rows_before_and_a_file_that_resumes(
     made = [row(number) for number in (2, 3, 4)]
     with monkeypatch.context() as patch:
         patch.setattr("dgmark.rows.sinks.os.write", fails_after(room))
-        with RowFile(path, SETTINGS) as file, pytest.raises(InputError, match=r"No space left on device.*again"):
-            file.append(made)
+        with (
+            RowFile(path, SETTINGS, in_order=True) as file,
+            pytest.raises(InputError, match=r"No space left on device.*again"),
+        ):
+            file.append(results(*made))
     assert stored(path) == [row(1)]
     write(path, *made)
     assert stored(path) == [row(1), *made]
@@ -170,8 +178,8 @@ def test_a_full_disk_leaves_the_rows_before_and_a_file_that_resumes(
 
 def test_a_second_writer_is_refused_and_changes_nothing(path: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
-    with RowFile(path, SETTINGS) as file:
-        file.append([row(1)])
+    with RowFile(path, SETTINGS, in_order=True) as file:
+        file.append(results(row(1)))
         assert stored(path) == [row(1)]
         link.symlink_to(path)
         before = path.read_bytes()
@@ -180,7 +188,7 @@ def test_a_second_writer_is_refused_and_changes_nothing(path: Path, tmp_path: Pa
                 RowFile(other, SETTINGS)
             assert refused.value.exit_code == 4
         assert path.read_bytes() == before
-        file.append([row(2)])
+        file.append(results(row(2)))
     write(path, row(3))
     assert stored(path) == [row(1), row(2), row(3)]
 
@@ -189,14 +197,16 @@ WRITER = """
 import sys
 from pathlib import Path
 from dgmark.errors import InputError
+from dgmark.rows.item import Item
 from dgmark.rows.sinks import RowFile
 path, name, refused = Path(sys.argv[1]), sys.argv[2], 0
 for number in range(60):
     while True:
         try:
-            with RowFile(path, {"settings": "s"}) as file:
+            with RowFile(path, {"settings": "s"}, in_order=True) as file:
                 # an error row, so that the next writer has something to cut
-                file.append([{"id": f"{name} {number}"}, {"id": f"{name} {number} failed", "error": "e", "schema": 1}])
+                rows = [{"id": f"{name} {number}"}, {"id": f"{name} {number} failed", "error": "e", "schema": 1}]
+                file.append([(Item(row["id"]), row) for row in rows])
             break
         except InputError:
             refused += 1

@@ -9,11 +9,14 @@ from itertools import count, islice
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dgmark.errors import InputError, NoTexts
 from dgmark.rows.item import Item
-from dgmark.rows.sources import RowReading, read_texts
+from dgmark.rows.sources import read_prompts, read_texts
+from dgmark.rows.tables import ANY_ROWS, RowReading
 from support.cases import cases
 
 
@@ -107,3 +110,45 @@ def test_rows_are_read_from_files_of_both_endings(tmp_path: Path, ending: str) -
     (tmp_path / f"rows{ending}").write_text('{"text": "one"}\n{"text": "two"}\n')
     for source in (tmp_path / f"rows{ending}", tmp_path):
         assert [item.content for item in read_texts(str(source))] == ["one", "two"]
+
+
+def tables_of_ids(folder: Path) -> list[Path]:
+    """One table in each format, with the ids 7, none and "b", and another column of ids."""
+    rows = [(7, "One.", "x"), (None, "Two.", "y"), ("b", "Three.", "z")]
+    fields = [{"id": row_id, "text": text, "name": name} for row_id, text, name in rows]
+    (folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in fields))
+    for name, separator in (("t.csv", ","), ("t.tsv", "\t")):
+        lines = [("id", "text", "name"), *((row_id or "", *rest) for row_id, *rest in rows)]
+        (folder / name).write_text("".join(separator.join(map(str, line)) + "\n" for line in lines))
+    columns = {name: [None if row[name] is None else str(row[name]) for row in fields] for name in fields[0]}
+    pq.write_table(pa.table(columns), folder / "t.parquet")
+    return [folder / name for name in ("t.jsonl", "t.csv", "t.tsv", "t.parquet")]
+
+
+def test_a_row_has_its_own_id_in_every_format_and_its_place_beside_it(tmp_path: Path) -> None:
+    for path in tables_of_ids(tmp_path):
+        given: tuple[str, list[str | None]] = {
+            ".jsonl": (f"{path}:2", [None, None, None]),
+            ".parquet": ("1", ["0", "1", "2"]),
+        }.get(path.suffix, (f"{path}:3", ["2", "3", "4"]))  # type: ignore[assignment]
+        default, places = given
+        for items in (list(read_texts(str(path))), list(read_prompts(str(path), ANY_ROWS))):
+            assert [item.row_id for item in items] == ["7", default, "b"]
+            assert [item.place for item in items] == [places[0], None, places[2]]
+        named = list(read_texts(str(path), RowReading(id_column="name", name_files=True)))
+        assert [(item.row_id, item.place, item.file) for item in named] == [
+            (row_id, place, str(path)) for row_id, place in zip("xyz", places, strict=True)
+        ]
+        of_keys = list(read_texts(str(path), RowReading(key_column="name")))
+        assert [item.key for item in of_keys] == ["x", "y", "z"]
+        without = list(read_texts(str(path), RowReading(id_column="id")))[1]
+        # the rows of JSON Lines have an id already
+        assert without.error is None if path.suffix == ".jsonl" else "the row has no id" in str(without.error)
+
+
+def test_ids_of_numbers_with_a_point_are_those_that_the_table_shows(tmp_path: Path) -> None:
+    # pandas makes such numbers of whole ones where some are missing
+    pq.write_table(
+        pa.table({"id": [1.0, None, float("nan")], "text": ["One.", "Two.", "Three."]}), tmp_path / "t.parquet"
+    )
+    assert [item.row_id for item in read_texts(str(tmp_path / "t.parquet"))] == ["1.0", "1", "2"]

@@ -36,9 +36,9 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
         tracemalloc.start()
         texts = read_texts(str(source))
         made = map_in_order(lambda chunk: [{"id": i.row_id, "n": len(i.content)} for i in chunk], texts)
-        with RowFile(out, {"settings": "s"}) as file:
-            while chunk := [row for _, row in islice(made, CHUNK)]:
-                file.append(chunk)
+        with RowFile(out, {"settings": "s"}, in_order=True) as file:
+            while results := [*islice(made, CHUNK)]:
+                file.append(results)
         with RowFile(out, {"settings": "s"}) as file:
             assert sum(1 for _ in file.rows()) == number
         _, most = tracemalloc.get_traced_memory()

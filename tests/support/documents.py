@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from dgmark.rows.documents import Document, document_of, read_opened
-from dgmark.rows.tables import Columns, Table
+from dgmark.rows.tables import RowReading, Table
 from dgmark.watermark.key import WatermarkKey
 from dgmark_documents.reading import Reading
 from support.known_keys import known_key
@@ -31,7 +31,7 @@ def document_from(content: bytes, name: str, column: str | None = None) -> Docum
     with tempfile.TemporaryFile() as file:
         file.write(content)
         file.seek(0)
-        return read_opened(cast(BinaryIO, file), name, Columns(column))
+        return read_opened(cast(BinaryIO, file), name, RowReading(column))
 
 
 def document_of_reading(reading: Reading, column: str | None = None) -> Document:
@@ -39,5 +39,5 @@ def document_of_reading(reading: Reading, column: str | None = None) -> Document
     tables = [Table(*one) for one in reading.tables]
     about: dict[str, Any] = {"how": reading.how, "left_out": reading.notes, "because": reading.uncertain_because}
     return document_of(
-        "the file", "a kind", reading.text, reading.form, Columns(column), tables, pages=reading.pages, **about
+        "the file", "a kind", reading.text, reading.form, RowReading(column), tables, pages=reading.pages, **about
     )

@@ -60,10 +60,15 @@ def verdict_on(reading: Reading | Document) -> str:
     return of_document(detection, DETECTOR.reader, reading.text, incomplete=False, uncertain_because=because).verdict
 
 
+def left_out(reading: Reading | Document) -> list[str]:
+    """The notes on what was left out, seen or not."""
+    return [*(one for one in getattr(reading, "how", ()) if one.endswith("left out")), *reading.notes]
+
+
 def outcome(reading: Reading) -> str:
     """The verdict, or "noted" for one that is not detected with a note."""
     verdict = verdict_on(reading)
-    return "noted" if verdict == "not_detected" and reading.notes else verdict
+    return "noted" if verdict == "not_detected" and left_out(reading) else verdict
 
 
 def pieces(text: str, size: int) -> list[str]:

@@ -22,6 +22,8 @@ _DATA = re.compile(r"[a-z]+://\S+|[!-~]{60,}")  # addresses and encoded data
 _NO_LETTERS, _NO_ASCII_LETTERS = re.compile(r"[\W\d_]+"), re.compile("[^A-Za-z]+")
 # letters that must agree to count as read, and of the blocks by which such places are found
 _AGREE, _BLOCK = 16, 8
+# what no reader of a document sees: it is named, and does not count as left out
+_UNSEEN = ("scripts", "external style sheets", "tracked deletions", "comments")
 _FEWEST = 3  # letters of a text that can be read by itself
 
 
@@ -99,20 +101,13 @@ class Account:
             self.add(what, weight=PAGE_CHARS * share if share > self.PICTURE else 0)
 
     def add_beside(self, place: str, text: str) -> None:
-        """Add a text that stands apart from the body, such as a header: it is read behind the body, if not in it.
-
-        Args:
-            place: what it is, such as "headers".
-            text: the text, in lines.
-        """
+        """Add lines that stand apart from the body, such as "headers": they are read behind it, if not in it."""
         self._beside.append(Piece(place, text.strip("\n")))
 
     def at(self, place: str, part: str = "") -> TextBuilder:
         """The builder of what stands apart from the body at a place, such as "headers", at the beginning of a line.
 
-        Args:
-            place: what it is; notes name it.
-            part: what tells texts of this place apart that are not one text, such as the part of the file.
+        What is not one text, although it stands at one place, has builders by the `part` of the file.
         """
         builder = self._builders.setdefault((place, part), TextBuilder())
         builder.block()
@@ -159,7 +154,8 @@ class Account:
         whole = {_letters(piece.text) for piece in self._beside}
         held = [piece for piece in self.held if piece.group is None or _letters(piece.text) not in whole]
         unread = unread_letters(f"{text}\n{left_out}", held, ascii_only=ascii_only)
-        notes = (*self._notes(), *_letter_notes(unread, "were not read"))
+        counted = [*self._notes()]
+        notes = (*(note for what, note in counted if what not in _UNSEEN), *_letter_notes(unread, "were not read"))
         if refuse and self._weight + unread.total() > len(text):
             read = f"{len(text)} characters of text" if text else "no text"
             raise Refusal(
@@ -168,7 +164,7 @@ class Account:
                 "recognition (OCR) first"
             )
         notes += (*_letter_notes(self._not_shown, "were read, although the document does not show them"),)
-        how = (*fields.pop("how", ()), *_read_behind(beside))
+        how = (*fields.pop("how", ()), *_read_behind(beside), *(note for what, note in counted if what in _UNSEEN))
         because = self._uncertain_because(unread.total(), len(_letters(text)))
         return Reading(text, notes=notes, how=how, uncertain_because=because, **fields)
 
@@ -190,8 +186,8 @@ class Account:
         lettered = zip(once, letters[1:], starts, strict=False)
         return [piece for piece, own, start in lettered if len(own) >= _FEWEST and any(index.gaps(own, start))]
 
-    def _notes(self) -> Iterator[str]:
-        """What was counted and is not read."""
+    def _notes(self) -> Iterator[tuple[str, str]]:
+        """What was counted and is not read, with a note on it."""
         counts = self._counts.copy()
         if sum(self._small_pictures) > self.STAMP:
             counts["small pictures"] = len(self._small_pictures)
@@ -200,7 +196,7 @@ class Account:
                 continue
             pages = ", ".join(map(str, self._pages.get(what, [])[:20]))
             named = what if count > 1 else _PLURAL.sub("", what, count=1)
-            yield f"{count} {named}{f' (page {pages})' if pages else ''} {'are' if count > 1 else 'is'} left out"
+            yield what, f"{count} {named}{f' (page {pages})' if pages else ''} {'are' if count > 1 else 'is'} left out"
 
 
 def _letter_notes(places: Counter[str], what: str) -> Iterator[str]:
@@ -217,15 +213,10 @@ def _read_behind(beside: list[Piece]) -> list[str]:
 
 
 def unread_letters(text: str, held: Iterable[Piece], *, ascii_only: bool = False) -> Counter[str]:
-    """The number of letters that a file holds and its reading does not have, by place.
+    """The number of letters that a file holds, in its order, and its reading does not have, by place.
 
     Runs of fewer than 16 letters count only where most of a place is not read: elsewhere readers differ in small things
     such as the numbers of lists. Up to 100 letters of a group in all do not count.
-
-    Args:
-        text: the text that was read, in any order.
-        held: all that the file holds, in its order.
-        ascii_only: compare only the letters of ASCII.
     """
     pieces = [(piece, _letters(_DATA.sub(" ", piece.text), ascii_only)) for piece in held]
     if not pieces:

@@ -34,13 +34,7 @@ _COPIED = "fwlink/?linkid=870924"
 
 
 def hold_beside_cells(account: Account, archive: ZipArchive, is_known: Callable[[str], bool]) -> None:
-    """Add to the account what a workbook holds beside the cells that are known.
-
-    Args:
-        account: the account.
-        archive: the workbook.
-        is_known: whether a text is that of a cell which is read, or left out on purpose.
-    """
+    """Add to the account what a workbook holds beside the cells whose texts are known."""
     parts = OfficeParts(archive)
     shown = [*parts.shown()]
     kinds = {link.part: link.kind for part in shown for link in parts.links(part).values()}

@@ -11,9 +11,6 @@ def read_catalogue(content: bytes) -> Reading:
     """Read the translations of a catalogue, each on lines of its own, and messages that are not translated.
 
     The messages that are translated, obsolete entries, comments and the header are read behind them.
-
-    Raises:
-        Refusal: it is no catalogue.
     """
     text, how = decode(content)
     account, body = Account(), list[str]()

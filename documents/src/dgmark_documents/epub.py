@@ -29,11 +29,7 @@ class _Item(NamedTuple):
 
 
 def read_epub(archive: ZipArchive, limits: Limits) -> Reading:
-    """Read the chapters of an EPUB in the order of its spine.
-
-    Raises:
-        Refusal: the book is damaged, protected, has too many chapters, or most of it is not read.
-    """
+    """Read the chapters of an EPUB in the order of its spine."""
     book = _Book(archive)
     if len(book.chapters) > limits.pages:
         raise Refusal(f"has {len(book.chapters)} chapters; the limit is {limits.pages}")

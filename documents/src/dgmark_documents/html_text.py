@@ -15,6 +15,7 @@ from dgmark_documents.look import Look, put
 from dgmark_documents.page_styles import Declared, Open, Styles, colour_of, declared, is_cut_off, length, look_of, word
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.text_builder import TextBuilder
+from dgmark_documents.walk import Walk
 from dgmark_documents.xml_pieces import declares_texts, xml_pieces
 
 # the attributes that a page shows, and what is said of them
@@ -67,18 +68,14 @@ _GROUPS = {"template": "hidden parts", **dict.fromkeys(("title", "option"), "lab
 # attributes of prose that no browser shows
 _TECHNICAL = re.compile(
     r"class|style|rel|headers|sizes|srcset|accept|allow|sandbox|autocomplete|item(prop|type|scope)|property|typeof|on.+"
-    r"|xmlns.*|aria-(labelledby|describedby|controls|owns)|d|points|href|src|" + "|".join(_LABEL_ATTRIBUTES)
+    r"|xmlns.*|aria-(labelledby|describedby|controls|owns)|d|points|href|src|srcdoc|" + "|".join(_LABEL_ATTRIBUTES)
 )
 _OPENED, _CLOSED = (re.compile(f"<{end}(html|body)\\b", re.IGNORECASE) for end in ("", "/"))
 _UNSEEN = ("meta", "link", "script", "style", "base", "html", "head", "param", "source", "option", "button", "data")
 
 
 def read_html(content: bytes) -> Reading:
-    """Read a page of HTML: its text, then what stands around it and what it hides.
-
-    Raises:
-        Refusal: the page is nested too deeply, or most of it is not read.
-    """
+    """Read a page of HTML: its text, then what stands around it and what it hides."""
     page, how = decode_page(content)
     if _OPENED.search(page) and not _CLOSED.search(page):
         how = [*how, "its end tags are missing, as where a file is cut off"]
@@ -95,6 +92,8 @@ def page_pieces(page: str, part: str = "") -> Iterable[Piece]:
             yield from xml_pieces(
                 root, part, passed=("script", "style"), groups=_GROUPS, technical=_TECHNICAL, bare=_UNSEEN
             )
+            for frame in root.iter("iframe"):
+                yield from page_pieces(frame.get("srcdoc", ""), part)
 
 
 def is_page(kind: str) -> bool:
@@ -105,14 +104,7 @@ def is_page(kind: str) -> bool:
 def add_html(builder: TextBuilder, page: str, account: Account, *, open_file: Open | None = None) -> None:
     """Add the text of a page to `builder`. Paragraphs have an empty line between them, as browsers copy them.
 
-    Args:
-        builder: where the text goes.
-        page: the page.
-        account: counts what is left out, and takes what stands around the text of the page.
-        open_file: opens the style sheets beside the page, by their addresses.
-
-    Raises:
-        Refusal: the page is nested too deeply.
+    The account takes what stands around the text of the page, and `open_file` opens the style sheets beside the page.
     """
     roots = _roots(page)
     if declares_texts(page):
@@ -124,7 +116,7 @@ def add_html(builder: TextBuilder, page: str, account: Account, *, open_file: Op
     account.add("external style sheets", styles.missing)
     account.add("texts of style sheets", styles.unknown)
     account.add_beside("texts of style sheets", join_labels([*styles.texts]))
-    _Page(roots, account, open_file).read(builder)
+    _Page(builder, account, open_file).read(roots)
 
 
 def _roots(page: str) -> list[Any]:
@@ -172,32 +164,27 @@ class _Here(NamedTuple):
     row: bool = False
 
 
-class _Page:
-    """Reads one page.
+class _Page(Walk):
+    """Reads one page; `open_file` opens the style sheets of pages in it."""
 
-    Args:
-        roots: its roots, in order.
-        account: counts what is left out.
-        open_file: opens the style sheets of pages in it.
-    """
-
-    def __init__(self, roots: list[Any], account: Account, open_file: Open | None) -> None:
-        self._roots = roots
+    def __init__(self, builder: TextBuilder, account: Account, open_file: Open | None) -> None:
+        self._builder = builder
         self._account = account
         self._open = open_file
         self._labels: dict[str, list[str]] = {}
         self._drawn = self._drawings = 0
         self._backgrounds: set[str] = set()
+        self.state = _Here()
 
-    def read(self, builder: TextBuilder) -> None:
-        for element in (one for root in self._roots for one in root.iter("title", "meta")):
+    def read(self, roots: list[Any]) -> None:
+        for element in (one for root in roots for one in root.iter("title", "meta")):
             if element.tag == "title" and element.getparent() is not None and element.getparent().tag == "head":
                 self._label("titles", "".join(element.itertext()))
             elif element.get("http-equiv", "").lower() == "refresh" and "=" in (element.get("content") or ""):
                 self._account.add("jumps to other pages", weight=Account.UNKNOWN)
-        for root in self._roots:
+        for root in roots:
             if isinstance(root.tag, str):
-                self._walk(root, builder, _Here())
+                self.walk(root)
         if self._drawn > _LETTERS:
             self._account.add("drawings", self._drawings, weight=self._drawn / _LETTER)
         for place, labels in self._labels.items():
@@ -207,62 +194,57 @@ class _Page:
         if text:
             self._labels.setdefault(place, []).append(text)
 
-    def _walk(self, top: Any, builder: TextBuilder, around: _Here, *, beside: bool = False) -> None:
-        events = etree.iterwalk(top, events=("start", "end", "comment", "pi"))
-        skipped = None
-        stack = [around]
-        for event, element in events:
-            if event == "start":
-                values = declared(_style(element))
-                here = _within(element, values, stack[-1])
-                if self._leave_out(element, values, here, builder, whole=beside and element is top):
-                    events.skip_subtree()
-                    skipped = element
-                    continue
-                self._separate(element, values, stack[-1], builder)
-                stack.append(here)
-                if element.tag == "br":
-                    builder.end_line()
-                self._add(builder, element.text, here)
-                continue
-            if event == "end" and element is not skipped:
-                stack.pop()
-                self._separate(element, declared(_style(element)), stack[-1], builder)
-            if event == "end":
-                skipped = None
-            elif event == "comment" and (element.text or "").startswith(_DATA):
-                self._add(builder, element.text[len(_DATA) :].removesuffix("]]"), stack[-1])
-            if element is not top:
-                self._add(builder, element.tail, stack[-1])
+    def _read_apart(self, element: Any, here: _Here, builder: TextBuilder) -> TextBuilder:
+        kept = self._builder, self.state
+        self._builder, self.state = builder, here
+        self.walk(element)
+        self._builder, self.state = kept
+        return builder
 
-    def _add(self, builder: TextBuilder, text: str | None, here: _Here) -> None:
-        put(builder, self._account, text, here.look, exact=here.exact)
+    def begin(self, element: Any) -> bool:
+        values = declared(_style(element))
+        here = _within(element, values, self.state)
+        if self._leave_out(element, values, here):
+            return True
+        self._separate(element, values)
+        self.state = here
+        if element.tag == "br":
+            self._builder.end_line()
+        return False
 
-    def _separate(self, element: Any, values: Declared, around: _Here, builder: TextBuilder) -> None:
+    def end(self, element: Any) -> None:
+        self._separate(element, declared(_style(element)))
+
+    def text(self, text: str | None) -> None:
+        put(self._builder, self._account, text, self.state.look, exact=self.state.exact)
+
+    def comment(self, text: str) -> None:
+        if text.startswith(_DATA):
+            self.text(text[len(_DATA) :].removesuffix("]]"))
+
+    def _separate(self, element: Any, values: Declared) -> None:
         """Put what stands between an element and its neighbours."""
         display = word(values, "display")
         cell = display == "table-cell" if display else element.tag in _CELLS
-        if cell or around.row or (element.tag == "tspan" and "x" in element.attrib):
-            builder.add(" ")
+        if cell or self.state.row or (element.tag == "tspan" and "x" in element.attrib):
+            self._builder.add(" ")
         elif display in _LINES or (not display and element.tag in _BLOCKS):
-            builder.block(2 if element.tag in _PARAGRAPHS else 1)
+            self._builder.block(2 if element.tag in _PARAGRAPHS else 1)
 
-    def _leave_out(self, element: Any, values: Declared, here: _Here, builder: TextBuilder, *, whole: bool) -> bool:
+    def _leave_out(self, element: Any, values: Declared, here: _Here) -> bool:
         """Whether an element is not read at its place; what is seen of it is counted, or read elsewhere."""
-        tag = element.tag
+        tag, whole = element.tag, element is self.top and element.getparent() is not None
         if tag in _NEVER or tag == "script":
             runs = tag == "script" and _PROGRAMS.match(element.get("type", "").lower())
             self._account.add("scripts", int(bool(runs)))
             return True
         if not whole and _is_hidden(element, values):
-            self._walk(element, self._account.hidden, here, beside=True)
+            self._read_apart(element, here, self._account.hidden)
             return True
         around = element.get("role") or tag if _is_around(element) else None
         closed = "closed details" if tag == "details" and "open" not in element.attrib else None
         if not whole and (around or closed):
-            inner = TextBuilder()
-            self._walk(element, inner, here, beside=True)
-            self._account.add_beside(closed or around or "", inner.text)
+            self._account.add_beside(closed or around or "", self._read_apart(element, here, TextBuilder()).text)
             return True
         self._count_attributes(element, values)
         if tag in _LABELS:
@@ -271,12 +253,12 @@ class _Page:
             for one in element.iter("option", "optgroup"):
                 self._count_attributes(one, {})
             return True
-        return self._leave_out_part(element, values, here, builder)
+        return self._leave_out_part(element, values, here)
 
-    def _leave_out_part(self, element: Any, values: Declared, here: _Here, builder: TextBuilder) -> bool:
+    def _leave_out_part(self, element: Any, values: Declared, here: _Here) -> bool:
         tag, kind = element.tag, (element.get("type") or "text").lower()
         if tag == "iframe" and element.get("srcdoc"):
-            add_html(builder, element.get("srcdoc"), self._account, open_file=self._open)
+            add_html(self._builder, element.get("srcdoc"), self._account, open_file=self._open)
         elif tag in _MEDIA:
             self._account.add("embedded objects", weight=Account.UNKNOWN)
             self._account.hidden.add("".join(element.itertext()))  # which is shown where the object is not
@@ -284,7 +266,7 @@ class _Page:
             self._account.add_picture(*_size(element, values))
         elif tag == "input":
             if kind not in _VALUE_FIELDS:
-                self._add(builder, element.get("value"), here)
+                put(self._builder, self._account, element.get("value"), here.look, exact=here.exact)
         else:
             if tag in _DRAWN:
                 self._drawn += max(20, len(element.get("d", "")), len(element.get("points", "")), 100 * (tag == "use"))

@@ -8,6 +8,13 @@ from dgmark_documents.account import Account
 from dgmark_documents.charsets import decode
 from dgmark_documents.reading import Reading, Refusal, Table, is_column
 
+# of the events of services: the fields that hold pieces of texts, and those that number these texts
+_STREAMED = frozenset((
+    "content", "text", "delta", "response", "completion", "thinking", "reasoning", "reasoning_content", "refusal",
+    "arguments", "partial_json",
+))  # fmt: skip
+_NUMBERS = ("type", "index", "output_index", "content_index")
+
 
 class _Object(dict[str, Any]):
     """An object, which also knows the fields whose names it has twice."""
@@ -18,11 +25,7 @@ class _Object(dict[str, Any]):
 
 
 def parse_json(text: str) -> list[Any]:
-    """The values of a JSON text: one, or several behind each other, as in JSON Lines.
-
-    Raises:
-        Refusal: it is no JSON.
-    """
+    """The values of a JSON text: one, or several behind each other, as in JSON Lines."""
     decoder = json.JSONDecoder(object_pairs_hook=_Object)
     values, at = [], 0
     while at < len(text):
@@ -40,11 +43,7 @@ def parse_json(text: str) -> list[Any]:
 
 
 def read_json(content: bytes, column: str) -> Reading:
-    """Read a table of objects that has the column, or else all strings as one text, each on a line of its own.
-
-    Raises:
-        Refusal: it is no JSON, or an object of a table has two fields of one name.
-    """
+    """Read a table of objects that has the column, or else all strings as one text, each on a line of its own."""
     text, how = decode(content)
     values = parse_json(text)
     objects = values[0] if len(values) == 1 and isinstance(values[0], list) else values
@@ -53,7 +52,34 @@ def read_json(content: bytes, column: str) -> Reading:
         if table is not None:
             return Reading(form="tables", tables=(table,), how=tuple(how))
     how.append("all strings in it were read, one a line; names of fields and numbers were not")
-    return Account().reading("\n".join(_strings(values)), how=tuple(how))
+    return Account().reading("\n".join(strings(values)), how=tuple(how))
+
+
+def read_events(content: bytes) -> Reading:
+    """Read the answer of a service that was saved as it was streamed: its pieces, joined."""
+    text, how = decode(content)
+    account, texts = Account(), dict[tuple[str, ...], str]()
+    for line in (one.removeprefix("data:").strip() for one in text.split("\n")):
+        try:
+            event = json.loads(line) if line.startswith("{") else {}
+        except ValueError:
+            account.add_unknown("damaged events")
+            continue
+        for place, piece in _pieces(event, ()):
+            texts[place] = texts.get(place, "") + piece
+    # the last events of some services repeat what was streamed
+    return account.reading("\n\n".join(dict.fromkeys(texts.values())).strip("\n"), how=tuple(how))
+
+
+def _pieces(event: dict[str, Any], place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The pieces of texts in an event, each with the place that tells its text from others."""
+    place = *place, *(str(event.get(name)) for name in _NUMBERS)
+    for name, value in event.items():
+        if isinstance(value, str) and name in _STREAMED:
+            yield (*place, name), value
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, dict):
+                yield from _pieces(one, (*place, name))
 
 
 def _table(objects: list[_Object], column: str) -> Table | None:
@@ -72,10 +98,10 @@ def _table(objects: list[_Object], column: str) -> Table | None:
 def _cell(value: Any) -> str:
     if value is None or isinstance(value, str):
         return value or ""
-    return "\n".join(_strings([value])) if isinstance(value, list | dict) else json.dumps(value)
+    return "\n".join(strings([value])) if isinstance(value, list | dict) else json.dumps(value)
 
 
-def _strings(values: list[Any]) -> Iterator[str]:
+def strings(values: list[Any]) -> Iterator[str]:
     """All strings, in order."""
     waiting = values[::-1]
     while waiting:

@@ -6,70 +6,63 @@ Knows nothing of how a kind is read.
 import re
 from enum import StrEnum
 from pathlib import PurePath
+from typing import Self
 
 from dgmark_documents.reading import Refusal
 
 
 class Kind(StrEnum):
-    """The kinds of documents that are read."""
+    """The kinds of documents that are read.
 
-    TEXT = "text"
-    MARKDOWN = "Markdown"
-    HTML = "HTML"
-    PDF = "PDF"
-    RTF = "RTF"
-    DOCX = "Word document"
-    PPTX = "PowerPoint presentation"
-    ODT = "OpenDocument text"
-    EPUB = "EPUB"
-    MAIL = "e-mail or web archive"
-    CSV = "table as text"
-    XLSX = "Excel workbook"
-    NOTEBOOK = "notebook"
-    SUBTITLES = "subtitles"
-    XML = "XML"
-    SVG = "SVG"
-    JSON = "JSON"
-    CATALOGUE = "catalogue of messages"
-    TEX = "TeX"
-    RST = "reStructuredText"
-    ORG = "Org"
-    ASCIIDOC = "AsciiDoc"
-    WIKI = "text of a wiki"
-    MARKED_UP = "text with markup"
+    Attributes:
+        suffixes: the endings of their names.
+        reader: the function that reads them, which `parser_process` gives what it names of a document. One that is
+            damaged, or that is not read for the most part, is a Refusal.
+    """
+
+    suffixes: tuple[str, ...]
+    reader: str
+
+    TEXT = "text", ".txt .text"
+    MARKDOWN = "Markdown", ".md .markdown .mdown .mkd .mdx .rmd .qmd"
+    HTML = "HTML", ".html .htm .xhtml", "html_text:read_html"
+    PDF = "PDF", ".pdf", "pdf:read_pdf"
+    RTF = "RTF", ".rtf", "rtf:read_rtf"
+    DOCX = "Word document", ".docx .docm .dotx .dotm", "word:read_docx"
+    PPTX = "PowerPoint presentation", ".pptx .pptm .ppsx .ppsm .potx .potm", "presentation:read_pptx"
+    ODT = "OpenDocument text", ".odt .ott .fodt", "opendocument:read_odt"
+    EPUB = "EPUB", ".epub", "epub:read_epub"
+    MAIL = "e-mail or web archive", ".eml .emlx .mht .mhtml .webarchive", "mail:read_mail"
+    MAILBOX = "mailbox", ".mbox", "mail:read_mailbox"
+    CSV = "table as text", ".csv .tsv"
+    XLSX = "Excel workbook", ".xlsx", "workbook:read_workbook"
+    NOTEBOOK = "notebook", ".ipynb", "notebooks:read_notebook"
+    SUBTITLES = "subtitles", ".srt .vtt .sbv .ass .ssa .sub .lrc .smi", "subtitles:read_subtitles"
+    XML = (
+        "XML", ".xml .tei .docbook .dbk .dita .fb2 .rss .atom .opml .ttml .dfxp .xliff .xlf .tmx", "xml_text:read_xml",
+    )  # fmt: skip
+    SVG = "SVG", ".svg", "html_text:read_html"
+    JSON = "JSON", ".json", "json_text:read_json"
+    EVENTS = "stream of events", ".sse", "json_text:read_events"
+    CATALOGUE = "catalogue of messages", ".po .pot", "catalogues:read_catalogue"
+    TEX = "TeX", ".tex .latex .ltx"
+    RST = "reStructuredText", ".rst .rest"
+    ORG = "Org", ".org"
+    ASCIIDOC = "AsciiDoc", ".adoc .asciidoc"
+    WIKI = "text of a wiki", ".wiki .mediawiki .creole"
+    MARKED_UP = "text with markup", ".textile .texi .texinfo .pod"
+
+    def __new__(cls, name: str, suffixes: str = "", reader: str = "") -> Self:
+        """Keep what is known of a kind beside its name."""
+        kind = str.__new__(cls, name)
+        kind._value_, kind.suffixes, kind.reader = name, tuple(suffixes.split()), reader
+        return kind
 
 
-_SUFFIXES_OF = {
-    Kind.TEXT: (".txt", ".text"),
-    Kind.MARKDOWN: (".md", ".markdown", ".mdown", ".mkd", ".mdx", ".rmd", ".qmd"),
-    Kind.HTML: (".html", ".htm", ".xhtml"),
-    Kind.PDF: (".pdf",),
-    Kind.RTF: (".rtf",),
-    Kind.DOCX: (".docx", ".docm", ".dotx", ".dotm"),
-    Kind.PPTX: (".pptx", ".pptm", ".ppsx", ".ppsm", ".potx", ".potm"),
-    Kind.ODT: (".odt", ".ott", ".fodt"),
-    Kind.EPUB: (".epub",),
-    Kind.MAIL: (".eml", ".mht", ".mhtml"),
-    Kind.CSV: (".csv", ".tsv"),
-    Kind.XLSX: (".xlsx",),
-    Kind.NOTEBOOK: (".ipynb",),
-    Kind.SUBTITLES: (".srt", ".vtt", ".sbv", ".ass", ".ssa", ".sub", ".lrc", ".smi"),
-    Kind.XML: (
-        ".xml", ".tei", ".docbook", ".dbk", ".dita", ".fb2", ".rss", ".atom", ".opml", ".ttml", ".dfxp", ".xliff",
-        ".xlf", ".tmx",
-    ),
-    Kind.SVG: (".svg",),
-    Kind.JSON: (".json",),
-    Kind.CATALOGUE: (".po", ".pot"),
-    Kind.TEX: (".tex", ".latex", ".ltx"),
-    Kind.RST: (".rst", ".rest"),
-    Kind.ORG: (".org",),
-    Kind.ASCIIDOC: (".adoc", ".asciidoc"),
-    Kind.WIKI: (".wiki", ".mediawiki", ".creole"),
-    Kind.MARKED_UP: (".textile", ".texi", ".texinfo", ".pod"),
-}  # fmt: skip
-SUFFIXES = {suffix: kind for kind, suffixes in _SUFFIXES_OF.items() for suffix in suffixes}
+SUFFIXES = {suffix: kind for kind in Kind for suffix in kind.suffixes}
 OLD_OFFICE = (".doc", ".xls", ".ppt")  # never read, and refused with a reason
+ARCHIVES = (".zip",)
+ZIP = (b"PK\3\4", b"PK\5\6")
 TABLES = (Kind.CSV, Kind.XLSX)
 # kinds that are scored as they stand, with their signs of markup
 MARKUP = (Kind.MARKDOWN, Kind.TEX, Kind.RST, Kind.ORG, Kind.ASCIIDOC, Kind.WIKI, Kind.MARKED_UP)
@@ -77,7 +70,8 @@ AS_THEY_STAND = (Kind.TEXT, *MARKUP)
 HEAD = 2**16  # bytes that recognition needs; the header of an e-mail may be long
 
 # the other kinds are texts that may begin with anything; their readers refuse what they cannot read
-_SIGNED = (Kind.PDF, Kind.RTF, Kind.DOCX, Kind.PPTX, Kind.ODT, Kind.EPUB, Kind.XLSX)
+PACKED = (Kind.XLSX, Kind.DOCX, Kind.PPTX, Kind.ODT, Kind.EPUB)
+_SIGNED = (Kind.PDF, Kind.RTF, *PACKED)
 _BEGINNINGS = {
     Kind.HTML: re.compile(rb"<!doctype html|<html", re.IGNORECASE),
     Kind.SVG: re.compile(rb"(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*|<!DOCTYPE svg[^>]*>\s*)*<svg\b", re.DOTALL),
@@ -89,6 +83,10 @@ _BEGINNINGS = {
     Kind.TEX: re.compile(rb"(?:%[^\n]*\n|\s)*\\(?:documentclass|documentstyle|begin\{document\})"),
 }
 _MAIL = re.compile(rb"([!-9;-~]+:[^\n]*\n([ \t][^\n]*\n)*)*?MIME-Version:", re.IGNORECASE)
+# the line before each message of a mailbox, and the header's first
+_MESSAGE = re.compile(rb"^From .{0,200}\d\d:\d\d.{0,100}\n(?=[!-9;-~]+:)", re.MULTILINE)
+# answers of services as they are streamed: lines of events, or objects of Ollama
+_EVENTS = re.compile(rb'(?:(?:event|id|retry)?:.*\n|\s)*data: ?\{"|\{"model": ?"[^\n]*"done": ?(?:false|true)\b')
 _PICTURE = "is a picture, which holds no text that can be read: give the text in it as text"
 _OLD_OFFICE = (
     "is an Office file of the form before 2007 (.doc, .xls, .ppt), or is encrypted with a password: save it as .docx, "
@@ -112,7 +110,7 @@ def recognise(name: str, head: bytes) -> Kind | None:
     """
     if b"%PDF-" in head[:1024]:
         return Kind.PDF
-    if head.startswith((b"PK\3\4", b"PK\5\6")):
+    if head.startswith(ZIP):
         return None
     if head.lstrip()[:5] == b"{\\rtf":
         return Kind.RTF
@@ -121,6 +119,12 @@ def recognise(name: str, head: bytes) -> Kind | None:
             raise Refusal(reason)
     if head[8:12] in (b"WEBP", b"heic", b"mif1", b"avif"):
         raise Refusal(_PICTURE)
+    if head.startswith(b"bplist00"):
+        return Kind.MAIL
+    if messages_of(name, head):
+        return Kind.MAILBOX
+    if _EVENTS.match(head):
+        return Kind.EVENTS
     named = _named(name)
     kind = _kind_of_text(name, head)
     if named is None or named is kind or not head.strip():
@@ -154,9 +158,15 @@ def begins_as(head: bytes) -> Kind | None:
     return next((kind for kind, beginning in _BEGINNINGS.items() if beginning.match(start)), None)
 
 
+def messages_of(name: str, content: bytes) -> list[bytes]:
+    """The messages of a mailbox, without the lines between them; none of any other file. An e-mail may hold others."""
+    is_mailbox = _MESSAGE.match(content) and _named(name) is not Kind.MAIL
+    return _MESSAGE.split(content)[1:] if is_mailbox else []
+
+
 def is_plain(name: str) -> bool:
     """Whether a name says no kind of text but a plain one: it ends in .txt, or in nothing."""
-    return PurePath(name).suffix.lower() in ("", *_SUFFIXES_OF[Kind.TEXT])
+    return PurePath(name).suffix.lower() in ("", *Kind.TEXT.suffixes)
 
 
 def _named(name: str) -> Kind | None:

@@ -6,7 +6,7 @@ that follows from a function, a variable or a theme is not known, and a place th
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dgmark_documents.account import HIDDEN, Account
 from dgmark_documents.text_builder import TextBuilder
@@ -40,6 +40,14 @@ class Look(NamedTuple):
     off_page: bool = False
     moved: bool = False
     font: str = ""
+
+    def within(
+        self, sizes: Iterable[float | None] = (), *, hidden: bool = False, off_page: bool = False, **stated: Any
+    ) -> "Look":
+        """The look of what stands in this: its smallest size counts, and it is not seen where this is not."""
+        size = min((one for one in (self.size, *sizes) if one is not None), default=None)
+        hidden, off_page = self.hidden or hidden, self.off_page or off_page
+        return self._replace(size=size, hidden=hidden, off_page=off_page, **stated)
 
 
 def unseen(look: Look) -> str | None:

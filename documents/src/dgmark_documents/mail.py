@@ -1,6 +1,8 @@
-"""E-mails (.eml) and web archives (.mht) to text, with Python's `email`."""
+"""E-mails (.eml, .emlx) and web archives (.mht, .webarchive) to text, with Python's `email`."""
 
+import plistlib
 import re
+from collections.abc import Callable
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from typing import Any, cast
@@ -8,30 +10,38 @@ from typing import Any, cast
 from dgmark_documents.account import Account, Piece
 from dgmark_documents.charsets import decode, decode_page
 from dgmark_documents.html_text import add_html, is_page, page_pieces
+from dgmark_documents.kinds import messages_of
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.text_builder import TextBuilder
 
 _NO_TEXT = ("text/css", "text/javascript")
 _HEADER = ("subject", "from", "to", "cc", "reply-to", "sender", "comments", "keywords", "organization")
+_COUNT = re.compile(rb"(\d+)[ \t]*\r?\n")
 _ADDRESS = re.compile(r"<[^<>]*>")
 # the parts of a `multipart/alternative` in the order in which programs like to show them
 _PREFERRED = ("text/html", "application/xhtml+xml", "multipart/related", "multipart/mixed", "text/plain")
 
 
 def read_mail(content: bytes) -> Reading:
-    """Read the page or else the text that an e-mail shows, then its further texts and what its header shows.
-
-    Raises:
-        Refusal: the text is in no known character set, or most of the e-mail is not read.
-    """
-    message = message_from_bytes(content, policy=policy.default)
+    """Read the page or else the text that an e-mail shows, then its further texts and what its header shows."""
+    counted = _COUNT.match(content)  # Apple Mail puts the length first, and data of its own last
+    content = content[counted.end() :][: int(counted[1])] if counted else content
+    packed = content.startswith(b"bplist00")
+    message = _web_archive(content) if packed else message_from_bytes(content, policy=policy.default)
     mail = _Mail(message)
     mail.read_header(message)
     mail.read(message)
-    body = next(iter(mail.texts), "")
-    for text in mail.texts[1:]:
-        mail.account.add_beside("further parts", text)
+    (_, body), *further = mail.texts or [("", "")]
+    for place, text in further:
+        mail.account.add_beside(place, text)
     return mail.account.reading(body, how=tuple(mail.how))
+
+
+def read_mailbox(content: bytes) -> Reading:
+    """Read the only message of a mailbox."""
+    if len(messages := messages_of("", content)) > 1:
+        raise Refusal(f"is a mailbox of {len(messages)} messages: save each as .eml, and give these")
+    return read_mail(content)
 
 
 class _Mail:
@@ -39,27 +49,23 @@ class _Mail:
 
     Attributes:
         account: counts what is not read.
-        texts: the texts of the parts that programs show, in order.
+        texts: the texts of the parts that programs show and of those that are attached, in order, with their names.
         how: notes on how they were read.
     """
 
     def __init__(self, message: EmailMessage) -> None:
         self.account = Account()
-        self.texts: list[str] = []
+        self.texts: list[tuple[str, str]] = []
         self.how: list[str] = []
         self._sheets: dict[str, str] = {}
         for part in message.walk():
             if part.get_content_type() == "text/css":
-                name, text = str(part.get("Content-ID") or "").strip("<> "), _decoded(part)
+                name = str(part.get("Content-ID") or "").strip("<> ")
+                text, _ = _decoded(part, lambda content: (content.decode("utf-8", "replace"), []))
                 self._sheets |= {str(part.get("Content-Location") or ""): text, f"cid:{name}": text}
 
     def read(self, part: Any, *, shown: bool = True) -> None:
-        """Read a part and those in it.
-
-        Args:
-            part: the part.
-            shown: whether programs show it; otherwise it is only counted.
-        """
+        """Read a part and those in it; what programs do not show is only counted."""
         kind, media = part.get_content_type(), part.get_content_maintype()
         if media == "message":
             self._message(part, shown)
@@ -93,8 +99,7 @@ class _Mail:
             if kind in ("multipart/alternative", "multipart/related") and one is not first:
                 self._beside(one, related=kind.endswith("related"))
             else:
-                forwarded = one.get_content_type() == "message/rfc822"  # also as an attachment
-                self.read(one, shown=shown and (forwarded or one.get_content_disposition() != "attachment"))
+                self.read(one, shown=shown)  # e-mails and texts also where they are attached
 
     def _beside(self, part: Any, *, related: bool) -> None:
         """Count a part that is shown in place of another, or within it."""
@@ -104,18 +109,15 @@ class _Mail:
             self.read(part, shown=False)
 
     def _text(self, part: Any, kind: str, shown: bool) -> None:
-        place, text = part.get_filename() or kind, _decoded(part)
-        page = is_page(kind)
-        if "\ufffd" in text:
-            payload = cast(bytes, part.get_payload(decode=True) or b"")
-            try:
-                text, how = decode_page(payload) if page else decode(payload)
-            except Refusal:
-                if shown and not self.texts:
-                    raise
-                self.account.add("attachments", weight=Account.UNKNOWN)
-                return
-            self.how += how if shown else []
+        place, page = part.get_filename() or kind, is_page(kind)
+        try:
+            text, how = _decoded(part, decode_page if page else decode)
+        except Refusal:
+            if shown and not self.texts:
+                raise
+            self.account.add("attachments", weight=Account.UNKNOWN)
+            return
+        self.how += how if shown else []
         marked = page or kind in ("text/enriched", "text/richtext")
         self.account.held += page_pieces(text, place) if marked else [Piece(place, text)]
         if not shown:
@@ -126,7 +128,7 @@ class _Mail:
         else:
             builder.add(text, exact=True)
         if builder.text.strip():
-            self.texts.append(builder.text)
+            self.texts.append((part.get_filename() or "further parts", builder.text))
 
     def read_header(self, message: Any) -> None:
         """Read what programs show of a header: the subject, names, and remarks."""
@@ -138,16 +140,34 @@ class _Mail:
                 self.account.add_beside("header", text)
 
 
+def _web_archive(content: bytes) -> EmailMessage:
+    """An archive of Safari, which is a property list, as the message that other browsers write."""
+    message = EmailMessage()
+    message.make_related()
+    try:
+        archive = plistlib.loads(content)
+        for one in (archive["WebMainResource"], *archive.get("WebSubresources", ())):
+            kind, _, subtype = (one.get("WebResourceMIMEType") or "application/octet-stream").partition("/")
+            part, code = EmailMessage(), one.get("WebResourceTextEncodingName")
+            part.set_content(one["WebResourceData"], kind, subtype, params={"charset": code} if code else {})
+            part["Content-Location"] = one["WebResourceURL"]
+            message.attach(part)
+    except (ValueError, KeyError, TypeError) as error:
+        raise Refusal(f"is no web archive of Safari, or is damaged: {error}") from error
+    return message
+
+
 def _preference(part: Any) -> int:
     kind = part.get_content_type()
     return _PREFERRED.index(kind) if kind in _PREFERRED else len(_PREFERRED)
 
 
-def _decoded(part: Any) -> str:
+def _decoded(part: Any, guess: Callable[[bytes], tuple[str, list[str]]] = decode) -> tuple[str, list[str]]:
+    """The text of a part, with notes on how it was read; a guess if it is not in the character set that it states."""
     payload = cast(bytes, part.get_payload(decode=True) or b"")
     if not payload and part.get_content_maintype() in ("multipart", "message") and not part.is_multipart():
         payload = str(part.get_payload()).encode("utf-8", "replace")
     try:
-        return payload.decode(part.get_content_charset() or "utf-8", "replace")
-    except LookupError:
-        return payload.decode("utf-8", "replace")
+        return payload.decode(part.get_content_charset() or "utf-8"), []
+    except (LookupError, ValueError):
+        return guess(payload)

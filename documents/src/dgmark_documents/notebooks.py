@@ -1,26 +1,25 @@
 """Jupyter notebooks to text: the sources of the cells, and the outputs that are text."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from dgmark_documents.account import Account
 from dgmark_documents.charsets import decode
 from dgmark_documents.html_text import add_html, page_pieces
-from dgmark_documents.json_text import parse_json
+from dgmark_documents.json_text import parse_json, strings
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.text_builder import TextBuilder
 
-_PLAIN = ("text/markdown", "text/plain", "text/latex")  # that a reader sees, by preference
+_RICH = ("text/markdown", "text/latex", "application/json")  # that a reader sees, by preference
 _PAGES = ("text/html", "html", "image/svg+xml", "svg")
+_STANDING_IN = {"text/plain", "application/vnd.jupyter.widget-view+json"}  # for what is read elsewhere, or not shown
+_REFERENCE = re.compile("IPY_MODEL_[0-9a-f-]+\n?")
 _STREAMS = ("text", "traceback")
 
 
 def read_notebook(content: bytes) -> Reading:
-    """Read the cells of a notebook in order, with empty lines between them and their outputs.
-
-    Raises:
-        Refusal: it is no notebook, or most of it is not read.
-    """
+    """Read the cells of a notebook in order, with empty lines between them and their outputs."""
     text, how = decode(content)
     values = parse_json(text)
     notebook = values[0] if len(values) == 1 else None
@@ -34,6 +33,9 @@ def read_notebook(content: bytes) -> Reading:
             account.add("pictures", weight=Account.UNKNOWN)
         for output in _list(cell.get("outputs")):
             _add_output(builder, account, _dict(output))
+    widgets = _dict(_dict(notebook.get("metadata")).get("widgets"))  # type: ignore[union-attr]
+    for model in (_dict(one) for kind in widgets.values() for one in _dict(_dict(kind).get("state")).values()):
+        _add_widget(account.at("widgets"), account, str(model.get("model_name")), _dict(model.get("state")))
     return account.reading(builder.text, form="as it stands", how=tuple(how))
 
 
@@ -49,18 +51,28 @@ def _add_output(builder: TextBuilder, account: Account, output: dict[str, Any]) 
         _add(builder, _joined(output.get(name), ends))
     data = _dict(output.get("data")) or {name: output[name] for name in ("html", "png", "svg") if name in output}
     page = next((data[name] for name in _PAGES if name in data), None)
-    plain = next((data[name] for name in _PLAIN if name in data), None)
+    rich = next((name for name in _RICH if name in data), None)
     account.add("scripts", sum("javascript" in name for name in data))
     if page is not None:
         builder.block(2)
         add_html(builder, _joined(page), account)
         account.held += page_pieces(_joined(page))
+    elif rich is not None:
+        _add(builder, "\n".join(strings([data[rich]])) if rich == "application/json" else _joined(data[rich]))
     elif any(name.startswith("image/") or name == "png" for name in data):
         account.add("pictures", weight=Account.UNKNOWN)
-    elif plain is not None:
-        _add(builder, _joined(plain))
-    elif data:
-        account.add("outputs of other kinds", weight=Account.UNKNOWN)
+    else:
+        _add(builder, _joined(data.get("text/plain")))
+        for _ in data.keys() - _STANDING_IN:
+            account.add("outputs of other kinds", weight=Account.UNKNOWN)
+
+
+def _add_widget(builder: TextBuilder, account: Account, name: str, state: dict[str, Any]) -> None:
+    text = "\n".join(strings([one for key, one in state.items() if not key.startswith("_")]))
+    if "HTML" in name:
+        add_html(builder, text, account)
+    elif not name.endswith(("LayoutModel", "StyleModel")):
+        builder.add(_REFERENCE.sub("", text), exact=True)
 
 
 def _add(builder: TextBuilder, text: str) -> None:

@@ -10,19 +10,23 @@ from typing import Any
 from urllib.parse import unquote
 from zipfile import ZipFile
 
+from lxml import etree
+
 from dgmark_documents.account import Account
 from dgmark_documents.elements import attribute, local, points, texts
 from dgmark_documents.look import Look, is_off_page, put
-from dgmark_documents.opendocument_styles import OpenDocumentStyles, Properties, list_labels, look_of, over
+from dgmark_documents.opendocument_styles import OpenDocumentStyles, list_labels, look_of, over
 from dgmark_documents.reading import LOCKED, Limits, Reading, Refusal
 from dgmark_documents.story import Story, said_in
+from dgmark_documents.styles import Properties
 from dgmark_documents.text_builder import TextBuilder
 from dgmark_documents.xml_pieces import xml_pieces
 from dgmark_documents.zip_archive import ZipArchive, is_markup
 
 # the parts of the format that hold no text of the document
 _SETTINGS = ("META-INF/", "Configurations2/", "Thumbnails/", "Basic/", "Dialogs/")
-_SETTINGS_NAMES = ("meta.xml", "settings.xml")
+_OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
+_UNSEEN = (f"{_OFFICE}meta", f"{_OFFICE}settings", f"{_OFFICE}scripts", "{*}tracked-changes")
 # elements whose own text is not shown: formats of numbers, who commented and when, data
 _PASSED = frozenset(("text", "creator", "date", "creator-initials", "sender-initials", "date-string", "binary-data"))
 _SHAPES = ("custom-shape", "rect", "ellipse", "circle", "line", "polyline", "polygon", "path", "caption", "connector")
@@ -32,12 +36,15 @@ _FORM_ATTRIBUTES = ("label", "value", "current-value", "title", "text", "string-
 _FORM_PROPERTIES = frozenset(("HelpText", "Label", "Text", "DefaultText", "StringItemList", "Title"))
 
 
-def read_odt(archive: ZipArchive) -> Reading:
-    """Read an OpenDocument text; headers, footers, notes, comments, text boxes and the like stand after the body.
+def read_odt(archive: ZipArchive | None = None, content: bytes = b"") -> Reading:
+    """Read an OpenDocument text, which is an archive or one file of XML.
 
-    Raises:
-        Refusal: the document is damaged or encrypted, or most of it is not read.
+    Headers, footers, notes, comments, text boxes and the like stand after the body.
     """
+    if archive is None:
+        with ZipFile(packed := BytesIO(), "w") as written:
+            written.writestr("content.xml", content)
+        archive = ZipArchive(packed, Limits())
     manifest = "META-INF/manifest.xml"
     locked = manifest in archive.names and b"encryption-data" in archive.read(manifest)
     if locked or "encrypted-package" in archive.names:
@@ -49,14 +56,6 @@ def read_odt(archive: ZipArchive) -> Reading:
     document.read_ends()
     document.count_held()
     return document.account.reading(body.text)
-
-
-def read_flat_odt(content: bytes) -> Reading:
-    """Read an OpenDocument text that is one file of XML, as `read_odt` does."""
-    packed = BytesIO()
-    with ZipFile(packed, "w") as archive:
-        archive.writestr("content.xml", content)
-    return read_odt(ZipArchive(packed, Limits()))
 
 
 class _OpenDocument:
@@ -80,7 +79,7 @@ class _OpenDocument:
         if body is None:
             raise Refusal("is damaged: it has no body of text")
         own = self._content.iterfind("{*}automatic-styles")
-        _Story(self, OpenDocumentStyles([*self._styles.iterfind("{*}styles"), *own]), builder).add(body)
+        _Story(self, OpenDocumentStyles([*self._styles.iterfind("{*}styles"), *own]), builder).walk(body)
         labels = dict.fromkeys(label for tree in (self._styles, self._content) for label in list_labels(tree))
         self.account.put("numbers of lists", " ".join(labels))
         for one in (*self._content.iter("{*}fill-image"), *self._styles.iter("{*}fill-image", "{*}background-image")):
@@ -97,15 +96,15 @@ class _OpenDocument:
         for end in (one for page in self._styles.iterfind("{*}master-styles/{*}master-page") for one in page):
             place = "headers" if local(end).startswith("header") else "footers"
             if local(end).startswith(("header", "footer")) and attribute(end, "display") != "false":
-                _Story(self, styles, self.account.at(place)).add(end)
+                _Story(self, styles, self.account.at(place)).walk(end)
 
     def count_held(self) -> None:
         """Tell the account all that the document holds."""
         for part in sorted(self.archive.names):
-            if part.startswith(_SETTINGS) or posixpath.basename(part) in _SETTINGS_NAMES or part.endswith(".rdf"):
+            if part.startswith(_SETTINGS) or part.endswith(".rdf") or not is_markup(self.archive.read(part)):
                 continue
-            if is_markup(self.archive.read(part)):
-                self.account.held += xml_pieces(self.archive.xml(part), part, passed=_PASSED)
+            etree.strip_elements(self.archive.xml(part), *_UNSEEN, with_tail=False)
+            self.account.held += xml_pieces(self.archive.xml(part), part, passed=_PASSED)
 
 
 class _Story(Story):
@@ -128,16 +127,17 @@ class _Story(Story):
         """Change what holds up to the end of the element: the properties, or what is known of the look beside these."""
         self.state = self._properties if properties is None else properties, self.state[1]._replace(**look)
 
-    def begin(self, element: Any) -> None:
+    def begin(self, element: Any) -> bool:
         """See whether an element says that it is not shown."""
         for key, stated in element.attrib.items():
             name = key.rpartition("}")[2]
             if (name, stated) in _HIDING:
                 self._set(hidden=True)
+        return super().begin(element)
 
-    def end(self, name: str) -> None:
+    def end(self, element: Any) -> None:
         """End a paragraph."""
-        if name in ("p", "h"):
+        if local(element) in ("p", "h"):
             self._builder.block()
 
     def text(self, text: str | None) -> None:
@@ -195,7 +195,7 @@ class _Story(Story):
         self._set(size=None)
         story = _Story(self._document, self._styles, self.account.at("text boxes"))
         story.state = self.state
-        story.add(element)
+        story.walk(element)
         return True
 
     def _add_note(self, element: Any) -> bool:
@@ -210,7 +210,7 @@ class _Story(Story):
 
     def _add_apart(self, place: str, tops: Iterable[Any]) -> bool:
         for top in tops:
-            _Story(self._document, self._styles, self.account.at(place)).add(top)
+            _Story(self._document, self._styles, self.account.at(place)).walk(top)
         return True
 
     def _add_description(self, element: Any) -> bool:
@@ -274,7 +274,7 @@ _Story.handlers = {
 }
 
 
-def _colour_of(graphic: Properties) -> str:
+def _colour_of(graphic: Properties) -> Any:
     """The colour of a drawing, or one that no text has if it is not known."""
     if graphic.get("fill") == "solid":
         return graphic.get("fill-color", "unknown")

@@ -6,6 +6,7 @@ from typing import Any
 
 from dgmark_documents.elements import attribute, local, number, points
 from dgmark_documents.look import Look, is_off_page
+from dgmark_documents.styles import Cascade, Properties
 
 _NUMBER = re.compile(r"%\d+%")
 # attributes of styles that decide whether a text is seen, by the element that has them
@@ -24,37 +25,26 @@ _DECIDING = {
     "table-properties": ("background-color",),
 }  # fmt: skip
 
-Properties = dict[str, str]
-
 
 class OpenDocumentStyles:
     """The styles that hold in one part of a document."""
 
     def __init__(self, groups: Iterable[Any]) -> None:
         """Take the elements that hold the styles, the more particular ones last."""
-        self._own: dict[tuple[str, str], tuple[str | None, Properties]] = {}
-        self._all: dict[tuple[str, str], Properties] = {}
+        self._styles = Cascade(over)
         for style in (one for group in groups for one in group if local(one) in ("style", "default-style")):
-            key = attribute(style, "family") or "", attribute(style, "name") or ""
-            self._own[key] = attribute(style, "parent-style-name"), _deciding(style)
+            family, parent = attribute(style, "family") or "", attribute(style, "parent-style-name")
+            bases = [(family, parent), _default(family)]
+            self._styles.add((family, attribute(style, "name") or ""), _deciding(style), *bases)
 
     def properties(self, family: str, name: str | None) -> Properties:
         """The properties of a style with those of the styles that it is based on, without the defaults."""
-        key = family, name or ""
-        if key not in self._own and ("", key[1]) in self._own:
-            key = "", key[1]  # a style that names no family
-        if key not in self._all:
-            chain: dict[tuple[str, str], None] = {}
-            based: tuple[str, str] | None = key
-            while based in self._own and based not in chain:
-                chain[based] = None
-                parent = self._own[based][0]
-                based = (key[0], parent) if parent else None
-            found = dict(self._own.get((family, ""), (None, {}))[1]) if family != "text" else {}
-            for one in reversed(chain):
-                found = over(found, self._own[one][1])
-            self._all[key] = found
-        return self._all[key]
+        return self._styles.of((family, name or ""), ("", name), _default(family))  # a style may name no family
+
+
+def _default(family: str) -> tuple[str, str] | None:
+    """The key of the default style of a family; texts have that of their paragraphs."""
+    return None if family == "text" else (family, "")
 
 
 def list_labels(tree: Any) -> Iterator[str]:
@@ -94,18 +84,18 @@ def look_of(properties: Properties, around: Look) -> Look:
     size, width = points(properties.get("font-size")), number(properties.get("text-scale", "").removesuffix("%"))
     line, stated = points(properties.get("line-height")), properties.get("line-height", "")
     share = number(stated.removesuffix("%")) if stated.endswith("%") else None
-    heights = [around.size, size, line, *((size or 12.0) * one / 100 for one in (width, share) if one is not None)]
+    heights = [size, line, *((size or 12.0) * one / 100 for one in (width, share) if one is not None)]
     background = properties.get("background-color", "transparent")
     if background == "transparent":
         background = properties.get("behind", "transparent")
     opacity = number(properties.get("opacity", "").removesuffix("%"))
     sides = [points(properties.get(name)) for name in ("margin-left", "margin-right", "margin", "text-indent")]
-    return around._replace(
-        hidden=around.hidden or properties.get("display") == "none",
-        size=min((one for one in heights if one is not None), default=None),
+    return around.within(
+        heights,
+        hidden=properties.get("display") == "none",
+        off_page=is_off_page(sides),
         colour=properties.get("color"),
         background="ffffff" if background == "transparent" else background,
         opacity=1.0 if opacity is None else opacity / 100,
-        off_page=around.off_page or is_off_page(sides),
         font=properties.get("font-name") or properties.get("font-family", ""),
     )

@@ -10,11 +10,12 @@ import json
 import os
 import sys
 from dataclasses import replace
+from inspect import signature
 from pkgutil import resolve_name
 from typing import Any, BinaryIO, NoReturn
 
 from dgmark_documents.charsets import check_legible, unify_line_ends
-from dgmark_documents.kinds import Kind
+from dgmark_documents.kinds import PACKED, Kind
 from dgmark_documents.reading import MB, Limits, Reading, Refusal
 
 try:
@@ -22,18 +23,6 @@ try:
 except ModuleNotFoundError:  # Windows
     resource = None  # type: ignore[assignment]
 
-# the readers: of the kinds that are archives, and of all others
-_PACKED = {
-    Kind.XLSX: "workbook:read_workbook", Kind.DOCX: "word:read_docx", Kind.PPTX: "presentation:read_pptx",
-    Kind.ODT: "opendocument:read_odt", Kind.EPUB: "epub:read_epub",
-}  # fmt: skip
-_PLAIN = {
-    Kind.PDF: "pdf:read_pdf", Kind.RTF: "rtf:read_rtf", Kind.ODT: "opendocument:read_flat_odt",
-    Kind.MAIL: "mail:read_mail", Kind.HTML: "html_text:read_html", Kind.SVG: "html_text:read_html",
-    Kind.XML: "xml_text:read_xml", Kind.NOTEBOOK: "notebooks:read_notebook",
-    Kind.SUBTITLES: "subtitles:read_subtitles", Kind.CATALOGUE: "catalogues:read_catalogue",
-    Kind.JSON: "json_text:read_json",
-}  # fmt: skip
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _FORBIDDEN = (
     "socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system", "os.startfile",
@@ -43,11 +32,7 @@ _FORBIDDEN = (
 
 
 def run(request: str) -> NoReturn:
-    """Parse the document on standard input and exit.
-
-    Args:
-        request: JSON with `kind` (null for a ZIP archive), `column` and `limits`.
-    """
+    """Parse the document on standard input and exit; `request` is JSON with `kind`, `column` and `limits`."""
     fields = json.loads(request)
     limits = Limits(**fields["limits"])
     reply: dict[str, Any]
@@ -75,28 +60,22 @@ def run(request: str) -> NoReturn:
 
 def _readers(kind: str | None) -> dict[Kind, Any]:
     """The reader of a kind, or those of all packed kinds for None: others are not imported, which would take longer."""
-    names = _PACKED if kind is None else {Kind(kind): _PLAIN[Kind(kind)]}
-    return {one: resolve_name(f"dgmark_documents.{name}") for one, name in names.items()}
+    kinds = PACKED if kind is None else (Kind(kind),)
+    return {one: resolve_name(f"dgmark_documents.{one.reader}") for one in kinds}
 
 
 def _read(file: BinaryIO, request: dict[str, Any], limits: Limits, readers: dict[Kind, Any]) -> tuple[Kind, Reading]:
-    column = request["column"]
-    arguments: tuple[Any, ...]
+    given: dict[str, Any] = {"file": file, "column": request["column"], "limits": limits}
     if request["kind"] is None:
         from dgmark_documents.zip_archive import ZipArchive
 
-        archive = ZipArchive(file, limits)
-        kind = archive.kind()
-        more: dict[Kind, tuple[Any, ...]] = {
-            Kind.XLSX: (file, archive, column),
-            Kind.PPTX: (archive, limits),
-            Kind.EPUB: (archive, limits),
-        }
-        arguments = more.get(kind, (archive,))
+        given["archive"] = ZipArchive(file, limits)
+        kind = given["archive"].kind()
     else:
         kind, content = Kind(request["kind"]), file.read()
-        arguments = {Kind.PDF: (io.BytesIO(content), limits), Kind.JSON: (content, column)}.get(kind, (content,))
-    reading: Reading = readers[kind](*arguments)
+        given |= {"file": io.BytesIO(content), "content": content}
+    names = signature(readers[kind]).parameters
+    reading: Reading = readers[kind](**{name: one for name, one in given.items() if name in names})
     check_legible(reading.text)  # empty where the document is a table
     return kind, replace(reading, text=unify_line_ends(reading.text))
 

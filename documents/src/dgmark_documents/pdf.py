@@ -36,11 +36,7 @@ _DICTIONARY, _AT_ONCE = 2000, 2**16  # bytes
 
 
 def read_pdf(file: BinaryIO, limits: Limits) -> Reading:
-    """Read a PDF. Lines are joined to paragraphs, and lines that repeat at the head and foot of pages are left out.
-
-    Raises:
-        Refusal: the file is damaged, encrypted, too long, or holds pictures of pages instead of text.
-    """
+    """Read a PDF. Lines are joined to paragraphs, and lines that repeat at the head and foot of pages are left out."""
     try:
         document = pypdfium2.PdfDocument(file)
         count = len(document)

@@ -39,11 +39,7 @@ class PdfLine:
 
 
 def page_lines(content: Any) -> list[PdfLine]:
-    """The lines of a page, in the order of its text.
-
-    Args:
-        content: PDFium's text of the page.
-    """
+    """The lines of a page, by PDFium's text of it and in the order of that."""
     lines, start = [], 0
     for line in content.get_text_range(errors="replace").split("\r\n"):
         length = len(line.encode("utf-16-le", "surrogatepass")) // 2

@@ -29,11 +29,7 @@ _TEMPLATES = ("slideLayout", "slideMaster", "notesMaster", "handoutMaster")
 
 
 def read_pptx(archive: ZipArchive, limits: Limits) -> Reading:
-    """Read a presentation; notes, comments, hidden slides and the like stand after the slides.
-
-    Raises:
-        Refusal: the presentation is damaged, has too many slides, or most of it is not read.
-    """
+    """Read a presentation; notes, comments, hidden slides and the like stand after the slides."""
     archive.check_xml()
     deck = _Presentation(archive)
     if len(deck.slides) > limits.pages:
@@ -75,7 +71,7 @@ class _Presentation(Package):
         self._use(sheet)
         builder = body if shown else self.account.at("hidden slides", part)
         builder.block()
-        _Story(self, part, sheet, _Here(builder, Look(background=sheet.background()))).add(tree)
+        _Story(self, part, sheet, _Here(builder, Look(background=sheet.background()))).walk(tree)
         if not shown:
             self.account.add_not_shown("hidden slides", builder.text)
         for link in self.parts.links(part).values():
@@ -94,7 +90,7 @@ class _Presentation(Package):
         # the shapes of a diagram have colours of their own
         background = None if place == "diagrams" else sheet.background()
         builder = self.account.at(place, part if place == "masters" else "")
-        _Story(self, part, sheet, _Here(builder, Look(background=background))).add(top)
+        _Story(self, part, sheet, _Here(builder, Look(background=background))).walk(top)
 
     def read_templates(self) -> None:
         """Read what layouts and masters show on slides and pages beside their placeholders."""
@@ -141,9 +137,9 @@ class _Story(DrawnStory):
         behind = () if part in deck.templates else sheet.trees[1:]
         self._drawn = any(_draws(one) for tree in behind for one in tree.iter("{*}sp", "{*}pic"))
 
-    def end(self, name: str) -> None:
+    def end(self, element: Any) -> None:
         """End a paragraph."""
-        if name == "p":
+        if local(element) == "p":
             self.state.builder.block()
 
     def _set(self, **changes: Any) -> None:
@@ -168,9 +164,9 @@ class _Story(DrawnStory):
         sides = zip(box[:2], box[2:], self._deck.page, strict=True) if on_slide and box else ()
         if any(at > end or at + size < 0 for at, size, end in sides):
             self._look(off_page=True)
-        filled = next(filter(is_filled, self._sheet.alike(element)), None)
-        if filled is not None:
-            self._look(background=self._sheet.colour(filled.find("{*}spPr/{*}solidFill")))
+        stated = self._sheet.stated(element)
+        if "fill" in stated:
+            self._look(background=self._sheet.colour(stated["fill"]))
         elif self._drawn:
             self._look(background=None)
         self._drawn = self._drawn or _draws(element)
@@ -191,8 +187,7 @@ class _Story(DrawnStory):
 
     def _begin_picture(self, element: Any) -> None:
         self._begin_drawing(element)
-        box = next((one for one in map(box_of, self._sheet.alike(element)) if one), None)
-        self.account.add_picture(*(box[2:] if box else (None, None)))
+        self.account.add_picture(*self._sheet.stated(element).get("box", (None,) * 4)[2:])
 
     def _begin_cell(self, element: Any) -> None:
         self._look(background=self._sheet.colour(element.find("{*}tcPr/{*}solidFill")))

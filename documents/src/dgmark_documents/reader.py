@@ -7,8 +7,10 @@ import os
 from dataclasses import replace
 from typing import BinaryIO
 
+from dgmark_documents.archives import members
 from dgmark_documents.charsets import decode
 from dgmark_documents.kinds import (
+    ARCHIVES,
     AS_THEY_STAND,
     HEAD,
     OLD_OFFICE,
@@ -23,10 +25,10 @@ from dgmark_documents.kinds import (
 from dgmark_documents.reading import MB, Limits, Reading, Refusal
 from dgmark_documents.sandbox import parse_in_process
 
-__all__ = ["FOLDER_SUFFIXES", "TEXT_SUFFIXES", "Limits", "Refusal", "read"]
+__all__ = ["FOLDER_SUFFIXES", "TEXT_SUFFIXES", "Limits", "Refusal", "members", "read"]
 
 # endings of files that are looked at in folders: most drawings hold no text, and old Office files are refused
-FOLDER_SUFFIXES = (*(suffix for suffix, kind in SUFFIXES.items() if kind is not Kind.SVG), *OLD_OFFICE)
+FOLDER_SUFFIXES = (*(suffix for suffix, kind in SUFFIXES.items() if kind is not Kind.SVG), *ARCHIVES, *OLD_OFFICE)
 # those of documents that hold one text
 TEXT_SUFFIXES = tuple(suffix for suffix, kind in SUFFIXES.items() if kind not in (*TABLES, Kind.SVG))
 

@@ -64,11 +64,7 @@ _CONTROL = re.compile(r"[\0-\x1f]|\d+")
 
 
 def read_rtf(content: bytes) -> Reading:
-    """Read an RTF file; headers, footers, notes, comments, text boxes and the like stand after the body.
-
-    Raises:
-        Refusal: it is cut off, or most of it is not read.
-    """
+    """Read an RTF file; headers, footers, notes, comments, text boxes and the like stand after the body."""
     source = content.decode("latin-1").rstrip("\0\r\n \t")
     if not source.endswith("}"):
         raise Refusal("is cut off: its last bracket is missing")
@@ -326,12 +322,7 @@ def _lines(text: str) -> str:
 
 
 def _pieces(source: str, deleted: set[int]) -> Iterator[Piece]:
-    """The texts of all groups but for `_NO_TEXT`, in order; characters that their font encodes are left out.
-
-    Args:
-        source: the file.
-        deleted: where texts stand that do not count, as they are tracked deletions.
-    """
+    """The texts of all groups but for `_NO_TEXT` and tracked deletions, in order; fonts encode other letters."""
     opened = ["the end"]  # what stands outside of all groups
     begins = False
     for start, word, number, code, sign, bracket, text in _tokens(source):

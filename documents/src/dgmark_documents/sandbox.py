@@ -33,13 +33,7 @@ class _Reply(Reading):
 
 
 def parse_in_process(file: BinaryIO, kind: Kind | None, column: str, limits: Limits) -> tuple[Kind, Reading]:
-    """Parse a document in a process of its own.
-
-    Args:
-        file: the document, an open file of the system.
-        kind: its kind; None for a ZIP archive, whose kind its parts say.
-        column: of a table, the column of the texts.
-        limits: what it may cost.
+    """Parse a document in a process of its own; the kind of a ZIP archive is None, as its parts say it.
 
     Raises:
         Refusal: the document cannot be read, or its parser crashed or passed a limit.

@@ -1,11 +1,11 @@
 """How a presentation shows its texts: sizes and colours of runs, and colours by the theme."""
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from dgmark_documents.elements import attribute, local, number, value
 from dgmark_documents.look import CLEAR, Look
 from dgmark_documents.office_parts import OfficeParts
+from dgmark_documents.styles import Cascade, Properties
 
 UNITS = 12_700.0  # in a point
 
@@ -17,19 +17,17 @@ class Sheet(NamedTuple):
         parts: the names of the three parts, the most particular one first.
         trees: their roots.
         theme: the colours of the theme by their names.
+        placeholders: what those of the layout and the master state.
     """
 
     parts: tuple[str, ...] = ()
     trees: tuple[Any, ...] = ()
     theme: dict[str, str] = {}  # noqa: RUF012 (never changed)
+    placeholders: Cascade = Cascade()
 
-    def alike(self, shape: Any) -> Iterator[Any]:
-        """A shape, and the placeholders of the layout and the master that it takes its looks from."""
-        yield shape
-        own = placeholder(shape)
-        for tree in self.trees[1:] if own is not None else ():
-            found = [one for one in tree.iter("{*}sp") if _same_place(placeholder(one), own)]
-            yield from found[:1]
+    def stated(self, shape: Any) -> Properties:
+        """The box and the fill of a shape, by itself or by the placeholder that it takes the place of."""
+        return self.placeholders.of(*_keys(shape, 1), *_keys(shape, 2)) | _stated(shape)
 
     def background(self) -> str | None:
         """The colour of the slide; None if it is not known."""
@@ -58,7 +56,10 @@ def sheet_of(parts: OfficeParts, part: str) -> Sheet:
         above = parts.named(kind, chain[-1])
         chain += [above] if above else []
     trees = tuple(map(parts.tree, chain))
-    sheet = Sheet(tuple(chain), trees)
+    sheet = Sheet(tuple(chain), trees, placeholders=Cascade())
+    for level, shape in ((level, one) for level, tree in enumerate(trees[1:], 1) for one in tree.iter("{*}sp")):
+        for key in _keys(shape, level):
+            sheet.placeholders.add(key, _stated(shape), *_keys(shape, level + 1))
     scheme = parts.tree(parts.named("theme", chain[-1]))
     named = {local(one): one for top in scheme.iter("{*}clrScheme") for one in top}
     colours = {name: colour for name, one in named.items() if (colour := sheet.colour(one))}
@@ -75,28 +76,22 @@ def placeholder(shape: Any) -> Any:
     return None if about is None else about.find("{*}nvPr/{*}ph")
 
 
-def _same_place(one: Any, other: Any) -> bool:
-    """Whether a placeholder of a layout or master is that of a slide: by its number, or else by its type."""
-    if one is None:
-        return False
-    if attribute(one, "idx") is not None and attribute(one, "idx") == attribute(other, "idx"):
-        return True
-    kinds = [(attribute(two, "type") or "body").replace("ctrTitle", "title") for two in (one, other)]
-    return kinds[0] == kinds[1]
+def _keys(shape: Any, level: int) -> list[tuple[int, str]]:
+    """The keys of a placeholder, or of those of a layout (level 1) or master (2) that it is based on."""
+    own = placeholder(shape)
+    kind = (attribute(own, "type") or "body").replace("ctrTitle", "title")
+    return [] if own is None else [(level, one) for one in (attribute(own, "idx"), kind) if one]
+
+
+def _stated(shape: Any) -> Properties:
+    fill: Properties = {"fill": shape.find("{*}spPr/{*}solidFill")} if is_filled(shape) else {}
+    return fill | ({"box": box} if (box := box_of(shape)) else {})
 
 
 def look_of(run: Any, scale: float, around: Look, sheet: Sheet) -> Look:
-    """The look of a run.
-
-    Args:
-        run: its properties (`rPr`), or None.
-        scale: the share to which its box shrinks its letters.
-        around: what its paragraph and its shape say; of sizes the height of lines.
-        sheet: the slide.
-    """
+    """The look of a run by its properties (`rPr`); `scale` is the share to which its box shrinks its letters."""
     size = number(attribute(run, "sz"))
-    heights = [one for one in (around.size, None if size is None else size * scale / 100) if one is not None]
-    look = around._replace(size=min(heights, default=None))
+    look = around.within([None if size is None else size * scale / 100])
     for one in () if run is None else run:
         name = local(one)
         if name == "noFill" or any(share(attribute(alpha, "val"), 1.0) <= CLEAR for alpha in one.iter("{*}alpha")):

@@ -1,4 +1,4 @@
-"""`Story`: walks a tree of a part of an office document, element by element, and keeps what holds within each.
+"""`Story`: walks a tree of a part of an office document, with a handler for each element that matters.
 
 `DrawnStory` knows what Word documents and presentations have in common: drawings, charts, diagrams, and places with
 markup for newer and for older programs.
@@ -7,12 +7,10 @@ markup for newer and for older programs.
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from lxml import etree
-
 from dgmark_documents.account import Account
 from dgmark_documents.elements import attribute, local
 from dgmark_documents.office_parts import OfficeParts, not_chosen
-from dgmark_documents.reading import Refusal
+from dgmark_documents.walk import Walk
 from dgmark_documents.xml_pieces import xml_pieces
 from dgmark_documents.zip_archive import ZipArchive, is_markup
 
@@ -21,10 +19,9 @@ DRAWN = {
     "alternative texts": "docPr@title docPr@descr cNvPr@title cNvPr@descr",
     "tool tips": "hyperlink@tooltip hlinkClick@tooltip hlinkHover@tooltip hlinkMouseOver@tooltip",
 }
-_DEEPEST = 500  # elements in elements; handlers look at all that an element holds
 
 
-class Story:
+class Story(Walk):
     """Walks a tree. Subclasses have a handler for each element that matters.
 
     A handler takes an element that begins, and says whether its contents are passed over; None is no.
@@ -33,50 +30,20 @@ class Story:
         account: takes what is read apart from the tree.
         handlers: the handlers, by the local names of elements.
         said: by the local names of elements, the attributes that are shown somewhere, with their places (`said_in`).
-        state: what holds at this place; what a handler changes holds up to the end of the element.
     """
 
     account: Account
     handlers: ClassVar[Mapping[str, Callable[[Any, Any], bool | None]]] = {}
     said: ClassVar[Mapping[str, list[tuple[str, str]]]] = {}
-    state: Any = None
+    deepest = 500  # handlers look at all that an element holds
 
-    def add(self, top: Any) -> None:
-        """Walk the tree under an element, and this itself."""
-        outer: list[Any] = []
-        skipped = None
-        events = etree.iterwalk(top, events=("start", "end", "comment", "pi"))
-        for event, element in events:
-            if event == "start":
-                outer.append(self.state)
-                if len(outer) > _DEEPEST:
-                    raise Refusal("is nested too deeply to be read")
-                name = local(element)
-                self.begin(element)
-                for key, place in self.said.get(name, ()):
-                    self.account.put(place, attribute(element, key))
-                handle = self.handlers.get(name)
-                if element is not top and handle and handle(self, element):
-                    events.skip_subtree()
-                    skipped = element
-                else:
-                    self.text(element.text)
-                continue
-            if event == "end":
-                if element is not skipped:
-                    self.end(local(element))
-                self.state = outer.pop()
-            if element is not top:
-                self.text(element.tail)
-
-    def begin(self, element: Any) -> None:
-        """Take the beginning of any element, before its handler."""
-
-    def text(self, text: str | None) -> None:
-        """Take a text that stands in no element of its own."""
-
-    def end(self, name: str) -> None:
-        """Take the end of an element that was not passed over."""
+    def begin(self, element: Any) -> bool:
+        """Put what an element says where it belongs, then call its handler."""
+        name = local(element)
+        for key, place in self.said.get(name, ()):
+            self.account.put(place, attribute(element, key))
+        handle = None if element is self.top else self.handlers.get(name)
+        return bool(handle and handle(self, element))
 
     def pass_over(self, _: Any) -> bool:
         """Pass over the contents of an element."""
@@ -84,10 +51,9 @@ class Story:
 
 
 def said_in(*tables: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
-    """By the local names of elements, their attributes that are shown and the places of these.
+    """By the local names of elements, their attributes that are shown, and the places of these.
 
-    Args:
-        tables: by the place, names of elements and attributes, as in "docPr@title docPr@descr".
+    The tables have names by places, such as "docPr@title docPr@descr".
     """
     found: dict[str, list[tuple[str, str]]] = {}
     for place, names in (one for table in tables for one in table.items()):

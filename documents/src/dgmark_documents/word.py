@@ -50,14 +50,11 @@ def read_docx(archive: ZipArchive) -> Reading:
     """Read a Word document; headers, footers, notes, comments, text boxes and the like stand after the body.
 
     Tracked insertions are read, tracked deletions are not.
-
-    Raises:
-        Refusal: the document is damaged, or most of it is not read.
     """
     archive.check_xml()
     document = _Word(archive)
     body, main = TextBuilder(), document.parts.main
-    _Story(document, main, body, Surroundings()).add(document.parts.tree(main))
+    _Story(document, main, body, Surroundings()).walk(document.parts.tree(main))
     document.read_apart()
     for part in document.parts.shown():
         if part.endswith(_PAGES):
@@ -88,7 +85,7 @@ class _Word(Package):
 
     def read(self, part: str, top: Any, place: str, around: Surroundings | None = None) -> None:
         """Read a tree of this part apart from the body."""
-        _Story(self, part, self.account.at(place), around or Surroundings()).add(top)
+        _Story(self, part, self.account.at(place), around or Surroundings()).walk(top)
 
     def read_apart(self) -> None:
         """Read what the body refers to: headers, footers, notes, comments, texts of list numbers, properties."""
@@ -123,9 +120,9 @@ class _Story(DrawnStory):
         """Change what is said of the look of what follows, up to the end of the element."""
         self.state = self.state._replace(look=self.state.look._replace(**changes))
 
-    def end(self, name: str) -> None:
+    def end(self, element: Any) -> None:
         """End a paragraph."""
-        if name == "p":
+        if local(element) == "p":
             self._builder.block()
 
     # Each of the following takes an element that begins, and says whether its contents are passed over.
@@ -134,11 +131,8 @@ class _Story(DrawnStory):
         self._builder.block()
         own = paragraph_properties(element.find("{*}pPr"))
         stated = {**self._word.styles.paragraph(own.get("style")), **own, "style": own.get("style")}
-        self.state = self.state._replace(paragraph=stated.pop("style"))
-        height = self.state.look.size  # of the row
-        if height is not None:
-            stated["size"] = min(height, stated.get("size", height))
-        self._set(**stated)
+        paragraph, size = stated.pop("style"), stated.pop("size", None)
+        self.state = self.state._replace(paragraph=paragraph, look=self.state.look.within([size], **stated))
         self._begin_run(None)
 
     def _begin_run(self, element: Any) -> None:

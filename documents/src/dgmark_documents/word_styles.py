@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from dgmark_documents.elements import attribute, local, number, value
 from dgmark_documents.look import Look, is_off_page
+from dgmark_documents.styles import Cascade, Properties
 
 OFF = {"0", "false", "off", "none"}
 _HIGHLIGHTS = {
@@ -15,8 +16,6 @@ _HIGHLIGHTS = {
 _OPAQUE = 90_000.0  # thousandths of a percent of transparency from which on a text cannot be seen
 _SIDES = {"ind": ("left", "start", "right", "end", "firstLine", "hanging"), "framePr": ("x", "y")}
 _COLOUR = re.compile("#?([0-9A-Fa-f]{6})")
-
-Properties = dict[str, Any]  # fields of a look that are stated, beside "style" and the "scale" of letters
 
 
 class Surroundings(NamedTuple):
@@ -36,63 +35,38 @@ class Surroundings(NamedTuple):
 
 
 class WordStyles:
-    """The styles of a document."""
+    """The styles of a document: fields of looks, beside "style" and the "scale" of letters."""
 
     def __init__(self, root: Any) -> None:
         """Take the root of the part of styles."""
-        self._own: dict[str, Any] = {}
-        self._standard: dict[str, str] = {}
-        self._all: dict[tuple[str, str], Properties] = {}
         self._defaults = run_properties(root.find("{*}docDefaults/{*}rPrDefault/{*}rPr"))
+        self._standard: dict[str, str] = {}
+        self._runs, self._paragraphs, self._shades = Cascade(), Cascade(), Cascade()
         for style in root.iterfind("{*}style"):
-            name, kind = attribute(style, "styleId") or "", attribute(style, "type") or ""
-            self._own[name] = style
+            name, base = attribute(style, "styleId") or "", value(style, "{*}basedOn")
+            self._runs.add(name, run_properties(style.find("{*}rPr")), base)
+            self._paragraphs.add(name, paragraph_properties(style.find("{*}pPr")), base)
+            self._shades.add(name, {"shades": True} if any(map(shading, style.iter("{*}shd"))) else {}, base)
             if attribute(style, "default") not in (None, *OFF):
-                self._standard[kind] = name
+                self._standard[attribute(style, "type") or ""] = name
 
     def paragraph(self, name: str | None) -> Properties:
         """What the style of a paragraph says of it; the default style for None."""
-        return self._properties(name, "paragraph", "pPr")
+        return self._paragraphs.of(name, self._standard.get("paragraph"))
 
     def shades(self, table: str | None) -> bool:
         """Whether the style of a table, or one that it is based on, has colours behind its cells."""
-        return any(shading(one) for style in self._chain(table) for one in style.iter("{*}shd"))
+        return bool(self._shades.of(table))
 
     def look(self, own: Properties, around: Surroundings) -> Look:
         """How a run with these properties of its own is shown."""
-        table = self._properties(around.table, "table", "rPr") if around.table else {}
-        paragraph = self._properties(around.paragraph, "paragraph", "rPr")
-        stated = {
-            **self._defaults,
-            **table,
-            **paragraph,
-            **self._properties(own.get("style"), "character", "rPr"),
-            **own,
-        }
-        size = stated.get("size", 10.0) * stated.pop("scale", 1.0)
+        stated = self._defaults | (self._of(around.table, "table") if around.table else {})
+        stated |= self._of(around.paragraph, "paragraph") | self._of(own.get("style"), "character") | own
         stated.pop("style", None)
-        if around.look.size is not None:
-            size = min(size, around.look.size)
-        off = around.look.off_page or stated.pop("off_page", False)
-        hidden = around.look.hidden or stated.pop("hidden", False)
-        return around.look._replace(**{**stated, "size": size, "off_page": off, "hidden": hidden})
+        return around.look.within([stated.pop("size", 10.0) * stated.pop("scale", 1.0)], **stated)
 
-    def _properties(self, name: str | None, kind: str, group: str) -> Properties:
-        """What a style and those that it is based on state in a group of properties (`rPr`, `pPr`)."""
-        name = name if name in self._own else self._standard.get(kind, "")
-        if (name, group) not in self._all:
-            read = run_properties if group == "rPr" else paragraph_properties
-            found = (read(style.find(f"{{*}}{group}")) for style in reversed(self._chain(name)))
-            self._all[name, group] = {key: one for properties in found for key, one in properties.items()}
-        return self._all[name, group]
-
-    def _chain(self, name: str | None) -> list[Any]:
-        """A style and those that it is based on, each before the one that it is based on."""
-        chain: dict[Any, None] = {}
-        while name in self._own and self._own[name] not in chain:
-            chain[self._own[name]] = None
-            name = value(self._own[name], "{*}basedOn")
-        return [*chain]
+    def _of(self, name: str | None, kind: str) -> Properties:
+        return self._runs.of(name, self._standard.get(kind))
 
 
 def run_properties(element: Any) -> Properties:

@@ -16,14 +16,7 @@ from dgmark_documents.zip_archive import ZipArchive
 def read_workbook(file: BinaryIO, archive: ZipArchive, column: str) -> Reading:
     """Read the cells of every sheet; the first row of a sheet that is not blank names its columns.
 
-    Args:
-        file: the workbook.
-        archive: the same as an archive.
-        column: the column of the texts. What stands in columns without a name beside it, but for the first, which may
-            name the rows, is not read.
-
-    Raises:
-        Refusal: the workbook is damaged.
+    Beside the column of the texts, what stands in columns without a name is not read, but for the first of a sheet.
     """
     archive.check_xml()
     file.seek(0)

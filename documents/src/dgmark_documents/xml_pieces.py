@@ -15,7 +15,7 @@ from dgmark_documents.elements import local
 _LETTERS = 0.7  # of the signs of a text, letters are more than this share
 # attributes of words that no reader sees: names of fonts, styles, people and files, shapes, conditions
 _TECHNICAL = re.compile(
-    r".*(name|style|family|author|initials|font|path|points|formula|href|condition|class)(-asian|-complex)?"
+    r"(?i:.*(name|style|family|author|initials|font|path|points|formula|href|condition|class|self)(-asian|-complex)?)"
     r"|ascii|hAnsi|cs|eastAsia|typeface|panose|d|Ignorable|Requires|Target|ProcessContents|instr|creator|eqn|adj|id"
 )
 

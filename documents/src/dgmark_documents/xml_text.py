@@ -16,6 +16,7 @@ from dgmark_documents.elements import local
 from dgmark_documents.html_text import add_html, page_pieces, read_html
 from dgmark_documents.reading import Reading, Refusal
 from dgmark_documents.text_builder import TextBuilder
+from dgmark_documents.walk import Walk
 from dgmark_documents.xml_pieces import declares_texts, xml_pieces
 
 _EXACT = frozenset(("programlisting", "screen", "literallayout", "synopsis", "pre", "code", "verbatim", "codeblock"))
@@ -41,11 +42,7 @@ class _Parts(Enum):
 
 
 def read_xml(content: bytes) -> Reading:
-    """Read all texts of an XML file, in order.
-
-    Raises:
-        Refusal: it is no XML, is nested too deeply, or most of it is not read.
-    """
+    """Read all texts of an XML file, in order."""
     source, how = decode_page(content)
     parser = etree.XMLParser(
         encoding="utf-8", huge_tree=True, no_network=True, resolve_entities=False, load_dtd=False, recover=True
@@ -57,13 +54,13 @@ def read_xml(content: bytes) -> Reading:
         )
     if local(root) in ("html", "svg"):
         return read_html(content)
-    builder, account = TextBuilder(), Account()
-    _walk(root, builder, account)
+    account = Account()
+    text = _Text(root, account).builder.text
     for piece in xml_pieces(root, "", passed=_NOT_SHOWN):
         account.held += page_pieces(piece.text) if _MARKUP.search(piece.text) else [piece]
     if declares_texts(source):
         account.add_unknown("texts declared as entities")
-    return account.reading(builder.text, how=(*how, *_words_in_attributes(root, builder.text)))
+    return account.reading(text, how=(*how, *_words_in_attributes(root, text)))
 
 
 def _words_in_attributes(root: Any, text: str) -> list[str]:
@@ -75,58 +72,51 @@ def _words_in_attributes(root: Any, text: str) -> list[str]:
     return [f"attributes hold {letters:,} letters of single words, which are not read"]
 
 
-def _walk(root: Any, builder: TextBuilder, account: Account) -> None:
-    running = _RUNNING | {"p"} if local(root) == "tt" else _RUNNING  # subtitles: sentences go on in the next paragraph
-    parts = [_Parts.BLOCKS]  # of the open elements
-    exact = [False]
-    skipped = None
-    events = etree.iterwalk(root, events=("start", "end", "comment", "pi"))
-    for event, element in events:
-        if event == "start":
-            name = local(element)
-            if name in _NOT_SHOWN or (name in _HEADERS and element is not root):
-                account.add("scripts", int(name == "script"))
-                if name in _HEADERS:
-                    header = TextBuilder()
-                    _walk(element, header, account)
-                    account.add_beside("headers", header.text)
-                events.skip_subtree()
-                skipped = element
-                continue
-            _separate(builder, parts[-1], element)
-            if name in _LINE_ENDS and not len(element) and not element.text:
-                builder.end_line()
-            parts.append(_parts_of(element, running))
-            exact.append(exact[-1] or name in _EXACT or element.get(_SPACE) == "preserve")
-            _add(builder, account, element.text, exact[-1])
-        elif event == "end" and element is not skipped:
-            parts.pop()
-            exact.pop()
-            if parts[-1] is _Parts.BLOCKS:
-                builder.block()
-        if event != "start":
-            skipped = None
-            if element is not root and (parts[-1] is _Parts.TEXT or (element.tail or "").strip()):
-                _add(builder, account, element.tail, exact[-1])
+class _Text(Walk):
+    """Reads a tree; its state is what the elements in an element are, and whether white space is kept."""
+
+    def __init__(self, root: Any, account: Account) -> None:
+        self.builder = TextBuilder()
+        self._account = account
+        # in subtitles, sentences go on in the next paragraph
+        self._running = _RUNNING | {"p"} if local(root) == "tt" else _RUNNING
+        self.state = _Parts.BLOCKS, False
+        self.walk(root)
+
+    def begin(self, element: Any) -> bool:
+        name = local(element)
+        if name in _NOT_SHOWN or (name in _HEADERS and element is not self.top):
+            self._account.add("scripts", int(name == "script"))
+            if name in _HEADERS:
+                self._account.add_beside("headers", _Text(element, self._account).builder.text)
+            return True
+        parts, exact = self.state
+        if parts is _Parts.BLOCKS:
+            self.builder.block()
+        elif parts is _Parts.WORDS and _stands_apart(element):
+            self.builder.add(" ")
+        if name in _LINE_ENDS and not len(element) and not element.text:
+            self.builder.end_line()
+        self.state = _parts_of(element, self._running), exact or name in _EXACT or element.get(_SPACE) == "preserve"
+        return False
+
+    def end(self, _: Any) -> None:
+        if self.state[0] is _Parts.BLOCKS:
+            self.builder.block()
+
+    def text(self, text: str | None) -> None:
+        if text and _MARKUP.search(text):  # feeds and messages hold pages of HTML as texts
+            add_html(self.builder, text, self._account)
+        elif text and (self.state[0] is _Parts.TEXT or text.strip()):
+            self.builder.add(text, exact=self.state[1] and bool(text.strip()))
 
 
-def _separate(builder: TextBuilder, parts: _Parts, element: Any) -> None:
-    """Put what stands between an element and the one before it."""
-    if parts is _Parts.BLOCKS:
-        builder.block()
-    elif parts is _Parts.WORDS and element.getprevious() is not None:
-        before, text = element.getprevious(), next(element.itertext(), "")
-        joined = element.get("join") in ("left", "both") or before.get("join") in ("right", "both")
-        if not joined and not text.startswith(_BEFORE) and not (before.text or "").endswith(_BEHIND):
-            builder.add(" ")
-
-
-def _add(builder: TextBuilder, account: Account, text: str | None, exact: bool) -> None:
-    """Add a text; in feeds and messages texts hold pages of HTML."""
-    if text and _MARKUP.search(text):
-        add_html(builder, text, account)
-    elif text:
-        builder.add(text, exact=exact and bool(text.strip()))
+def _stands_apart(element: Any) -> bool:
+    """Whether a space stands between a word and the one before it."""
+    before, text = element.getprevious(), next(element.itertext(), "")
+    if before is None or element.get("join") in ("left", "both") or before.get("join") in ("right", "both"):
+        return False
+    return not text.startswith(_BEFORE) and not (before.text or "").endswith(_BEHIND)
 
 
 def _parts_of(element: Any, running: frozenset[str]) -> _Parts:

@@ -33,15 +33,7 @@ def is_markup(content: bytes) -> bool:
 
 
 class ZipArchive:
-    """An opened ZIP archive.
-
-    Args:
-        file: the file.
-        limits: what it may cost.
-
-    Raises:
-        Refusal: it is damaged, encrypted, or beyond the limits.
-    """
+    """An opened ZIP archive; a Refusal if it, or a part that is read, is damaged, encrypted, or beyond the limits."""
 
     def __init__(self, file: BinaryIO, limits: Limits) -> None:
         try:
@@ -60,11 +52,7 @@ class ZipArchive:
         self._trees: dict[str, Any] = {}
 
     def read(self, name: str) -> bytes:
-        """The bytes of a part.
-
-        Raises:
-            Refusal: the part is missing or damaged.
-        """
+        """The bytes of a part."""
         try:
             return self._zip.read(name)
         except KeyError as error:
@@ -73,12 +61,7 @@ class ZipArchive:
             raise Refusal(f"is damaged: its part {name} cannot be unpacked ({error})") from error
 
     def xml(self, name: str) -> Any:
-        """The root of a part that is XML, the same each time.
-
-        Raises:
-            Refusal: the part is missing or damaged.
-            MemoryError: it needs more memory than there is.
-        """
+        """The root of a part that is XML, the same each time."""
         if name not in self._trees:
             self._trees[name] = self._parsed(name)
         return self._trees[name]
@@ -97,11 +80,7 @@ class ZipArchive:
         return etree.fromstring(self.read(name), etree.XMLParser(**settings, recover=True))
 
     def kind(self) -> Kind:
-        """Which kind of document it is.
-
-        Raises:
-            Refusal: none that is read.
-        """
+        """Which kind of document it is."""
         if "mimetype" in self.names:
             kind = _MIMETYPES.get(self.read("mimetype").strip())
             if kind:
@@ -114,11 +93,7 @@ class ZipArchive:
         raise Refusal("is a packed archive: unpack it, and give the files in it")
 
     def check_xml(self) -> None:
-        """Refuse XML that declares entities, which no writer of these documents does.
-
-        Raises:
-            Refusal: a part does.
-        """
+        """Refuse XML that declares entities, which no writer of these documents does."""
         for name in sorted(self.names):
             if name.endswith((".xml", ".rels")) and _DECLARATIONS.search(self.read(name)):
                 raise Refusal(f"is refused: its part {name} declares XML entities, as attacks on readers do")

@@ -62,10 +62,6 @@ class RowBar:
         if self._task:
             self._progress.remove_task(self._task.id)
 
-    def stop(self) -> None:
-        """Remove the bar before the end of its block, as before results are printed."""
-        self._progress.stop()
-
     @property
     def _task(self) -> Task | None:
         return self._progress.tasks[0] if self._progress.tasks else None

@@ -15,7 +15,7 @@ from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.detect_options import DetectOptions
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.panels import panels
-from dgmark.cli.results import printed
+from dgmark.cli.results import print_all, printer_of_each
 from dgmark.cli.written import tell_counts
 from dgmark.detection.results.sentences import options_of, rarity
 from dgmark.detection.row_keys import AnyScorer, RowKeys
@@ -33,7 +33,8 @@ from dgmark.rows.parquet import is_parquet
 from dgmark.rows.run import run
 from dgmark.rows.scoring import ScoringOptions, detect_file, detectors_of, score, to_score
 from dgmark.rows.sinks import Result
-from dgmark.rows.sources import RowReading, read_sources
+from dgmark.rows.sources import read_sources
+from dgmark.rows.tables import RowReading
 from dgmark.rows.workers import MAX_WORKERS
 from dgmark.watermark.commitment import KeyCommitment
 
@@ -80,28 +81,8 @@ def detect(
         tally = _write(options, scorer, sources, workers=workers, ids=ids, prefix=prefix, **rows)
         report_counts(options.out, tally)
     else:
-        for written in (options.extract, *(options.report or ())):
-            check_output(written, [*sources, *options.files_read])
-        tally, results = Tally(), list[Result]()
-        items = read_sources(sources, RowReading(prefer_ids=ids, **rows), on_skip=tally.skipped.append)
-        scoring = ScoringOptions(options.ranges, options.spans, options.payload)
-        work = partial(score, scoring.check(scorer), scoring)
-        items = to_score(_with_notes(items, scorer), scorer)
-        if options.extract or options.report:
-            items = iter(_few(items, *(("--extract", 1) if options.extract else ("--report", MAX_REPORTS))))
-        with row_bar("texts", hidden=_typed(sources)) as bar:
-            bar.show("", 0, None)
-
-            def show(batch: list[Result]) -> None:
-                bar.rows(len(batch))
-                results.extend(batch if options.extract or options.report else ())
-
-            sink = printed(scorer, options)
-            run(items, work, sink, tally=tally, workers=workers, on_results=show, on_end=bar.stop)
-        if tally.scored and options.extract:
-            _extract(results[0][0].content, options.extract)
-        if tally.scored and options.report:
-            _write_report(options, scorer, results, ", ".join(sources), signer, commitment)
+        reading = RowReading(prefer_ids=ids, **rows)
+        tally = _print(options, scorer, sources, reading, workers, signer=signer, commitment=commitment)
     _report_skipped(tally.skipped)
     if options.out or (tally.scored > 1 and options.form == "table"):
         _tell_of_many(tally, options.fpr)
@@ -125,6 +106,40 @@ def _write(options: DetectOptions, scorer: AnyScorer, sources: list[str], **read
                 print(to_line(row), flush=True)
 
         return detect_file(scorer, sources, options.out or "", on_rows=report, **scoring, **reading)
+
+
+def _print(
+    options: DetectOptions, scorer: AnyScorer, sources: list[str], reading: RowReading, workers: int, **about: Any
+) -> Tally:
+    """Score the texts, write the results to stdout, and write what is requested of them."""
+    for written in (options.extract, *(options.report or ())):
+        check_output(written, [*sources, *options.files_read])
+    tally, results, print_some = Tally(), list[Result](), printer_of_each(options)
+    scoring = ScoringOptions(options.ranges, options.spans, options.payload)
+    work = partial(score, scoring.check(scorer), scoring)
+    items = to_score(_with_notes(read_sources(sources, reading, on_skip=tally.skipped.append), scorer), scorer)
+    if options.extract or options.report:
+        items = iter(_few(items, *(("--extract", 1) if options.extract else ("--report", MAX_REPORTS))))
+    at_once = None if options.fdr else print_some
+    with row_bar("texts", hidden=_typed(sources)) as bar:
+        bar.show("", 0, None)
+
+        def show(batch: list[Result]) -> None:
+            bar.rows(len(batch))
+            results.extend(batch if at_once is None or options.extract or options.report else ())
+            if at_once is not None:
+                at_once(batch)
+
+        run(items, work, tally=tally, workers=workers, on_results=show)
+    if print_some is None:
+        print_all(results, scorer, options)
+    elif at_once is None:
+        print_some(results)
+    if tally.scored and options.extract:
+        _extract(results[0][0].content, options.extract)
+    if tally.scored and options.report:
+        _write_report(options, scorer, results, ", ".join(sources), **about)
+    return tally
 
 
 def _write_report(

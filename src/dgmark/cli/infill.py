@@ -1,9 +1,6 @@
 """`dgmark infill`: fill the holes of texts with marked tokens; the holes are given, or are a share of the words."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,16 +11,14 @@ from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.panels import panels
-from dgmark.cli.written import MarkedTally, RowMark, RowMarks, RowOutput, items_of, table_of, write_rows
-from dgmark.columns.row_schema import CHECK_FIELDS
+from dgmark.cli.write_options import WriteOptions, contents_of
+from dgmark.cli.written import items_of
 from dgmark.decode.config import Settings
 from dgmark.errors import InputError, SettingsError, needed_extra
 from dgmark.files.inputs import decode, named_file, read_bytes
-from dgmark.files.outputs import check_output
 from dgmark.rows.item import Item, Row
-from dgmark.rows.parquet import is_parquet
-from dgmark.rows.sources import RowReading, read_prompts
-from dgmark.watermark.key import check_has_key
+from dgmark.rows.sources import read_prompts
+from dgmark.rows.tables import RowReading
 
 if TYPE_CHECKING:
     from dgmark.decode.texts.infilling import Infilling
@@ -53,7 +48,7 @@ _SHARE_FIELDS: Fields = dict.fromkeys(("masked", "changed", "expected_p", "p_val
 )
 @option_groups
 def infill(
-    marks: Annotated[opt.Marks, OptionGroup(opt.marks_of)],
+    writing: Annotated[WriteOptions, OptionGroup(WriteOptions)],
     loading: opt.ModelOptions,
     settings: Annotated[Settings, opt.decoding_options(without=("length", "steps", "schedule"))],
     given: Annotated[
@@ -68,8 +63,6 @@ def infill(
         str | None, typer.Option(metavar="FILE", help='Rows with "text" or "parts": JSON Lines, Parquet or a table.')
     ] = None,
     text_column: Annotated[str, typer.Option(help="Column or field of the texts.")] = "text",
-    id_column: opt.IdColumn = None,
-    key_column: opt.KeyColumn = None,
     share: Annotated[
         float | None,
         typer.Option(help="Choose the holes: replace words that make up this share of the tokens.", min=0, max=1),
@@ -80,12 +73,6 @@ def infill(
     target: Annotated[
         float | None, typer.Option(help="With --share: stop as soon as the text's p-value is at most this.")
     ] = None,
-    subkey: opt.Subkey = None,
-    check: opt.Check = False,
-    seed: opt.Seed = 0,
-    out: opt.TableOut = None,
-    prefix: opt.Prefix = "",
-    as_json: opt.AsRows = False,
 ) -> None:
     """Fill the holes of a text with marked tokens. The other text stays as it is.
 
@@ -95,75 +82,74 @@ def infill(
     With --id-column, the seed and the sub-key of a row follow from its id. With --keys FOLDER and --key-column, each
     row names its key.
     """
-    rows = RowMarks(marks, subkey, seed, id_column, key_column)
-    loading = opt.model_of_key(loading, rows.keys)
-    if check:
-        check_has_key(rows.keys)
-    reading, table = RowReading(text_column, id_column, key_column), is_parquet(out or "")
-    given_items, source_file = _items(given, text_file, texts, reading)
-    check_output(None if out is None or table else Path(out), [source_file])
+    loading = opt.model_of_key(loading, writing.all_keys)
+    source_file, read = _items(given, text_file, texts, writing.reading(text_column))
+    writing.check_output(source_file)
     with needed_extra("generate", "infilling"):
         from dgmark.decode.config import DecodeConfig
         from dgmark.decode.texts.holes import holes_in
         from dgmark.decode.texts.infilling import INFILLING_SCHEMA, config_of_remasking, settings_beside_holes
         from dgmark.decode.texts.infilling import infill as infill_texts
-        from dgmark.decode.texts.written import MarkTally, shared_fields
+        from dgmark.decode.texts.written import shared_fields
         from dgmark.models.load import load_model
-    task_of = partial(_task, split=holes_in if share is None else None, rows=rows, column=text_column)
-    items = items_of(given_items, task_of, seed=seed, purpose="" if table else "text to fill")
+
+    def make(item: Item, seed: int) -> Item:
+        text = item.content.get(text_column)
+        if share is None:
+            parts = _parts_of(item.content, text_column, holes_in)
+            return writing.marked(item, seed, parts, parts=parts)
+        if not isinstance(text, str):
+            raise InputError(f'no "{text_column}": with a share, give the text whose words are to be replaced')
+        return writing.marked(item, seed, text, original=text)
+
+    items = items_of(read, make, seed=writing.seed, purpose="" if writing.table else "text to fill")
     model = load_model(**loading)
     chosen: Row = {} if share is None else {"share": share, "keep": keep, "target": target}
     config = DecodeConfig.of(model, **settings) if share is None else config_of_remasking(model, settings)
     shared = shared_fields(model, None, settings_beside_holes(config.to_dict())) | chosen
     del shared["key_fingerprint"]
-    shared |= rows.shared()
-    columns = {"text_column": text_column, "id_column": id_column, "key_column": key_column}
-    made_with = {**shared, "keys": sorted(key.fingerprint for key in rows.keys if key), "seed": seed, **columns}
-    fields = {**_FIELDS, **(_SHARE_FIELDS if share is not None else {}), **(CHECK_FIELDS if check else {})}
 
     def row_of(item: Item, text: "Infilling") -> Row:
         if text.remasking is not None and len(items) == 1:
             _tell(text.remasking, text.text)
         row = text.to_row(item.row_id)
-        return {**row, _TEXT: row["text"]} if table else row
+        return {**row, _TEXT: row["text"]} if writing.table else row
 
     def work(batch: list[Item], progress: Callable[[int], None]) -> Sequence[Any]:
-        sources, of_rows = zip(*(item.content for item in batch), strict=True)
-        arguments: Any = {name: [getattr(mark, name) for mark in of_rows] for name in RowMark._fields}
-        arguments |= {**settings, **chosen, "check": check, "progress": progress}
+        sources, of_rows = contents_of(batch)
+        arguments: Any = {**of_rows, **settings, **chosen, "check": writing.check, "progress": progress}
         return infill_texts(model, sources, errors="return", **arguments)
 
-    output = RowOutput(
-        INFILLING_SCHEMA,
-        out,
-        shared,
+    writing.write(
+        items,
+        work,
         row_of,
-        source="text or seed" if subkey is None else "text, seed or sub-key",
-        as_json=as_json,
-        table=table_of(out, source_file, made_with, fields, prefix, check=check),
+        schema=INFILLING_SCHEMA,
+        source="text",
+        source_file=source_file,
+        column=text_column,
+        shared=shared | writing.shared(),
+        fields=_FIELDS if share is None else {**_FIELDS, **_SHARE_FIELDS},
+        batch_size=8 if share is None else 1,
     )
-    tally = MarkedTally(marks=MarkTally())
-    write_rows(items, work, output, tally=tally, batch_size=8 if share is None else 1)
-    tally.tell()
 
 
-def _task(
-    item: Item, seed: int, *, split: Callable[[str], list[str | int]] | None, rows: RowMarks, column: str
-) -> Item:
-    """The text of a row and what marks it; without `split`, the whole text, in which the holes are chosen."""
-    parts, text = item.content.get("parts"), item.content.get(column)
-    mark = rows.of(item, seed)
-    if split is None:
-        if not isinstance(text, str):
-            raise InputError(f'no "{column}": with a share, give the text whose words are to be replaced')
-        return replace(item, content=(text, mark), source={"original": text, **rows.stated(mark)})
+def _parts_of(row: Row, column: str, split: Callable[[str], list[str | int]]) -> list[str | int]:
+    """The text of a row and the lengths of its holes.
+
+    Raises:
+        InputError: it has none.
+    """
+    parts, text = row.get("parts"), row.get(column)
     if not isinstance(parts, list) and isinstance(text, str):
         parts = split(text)
+    if text is None and column in row and parts is None:
+        raise InputError("there is no text: the value is missing")
     if parts == [text]:
         raise InputError("there is no hole: write [mask:N] where N tokens belong, or give --share")
     if not isinstance(parts, list):
         raise InputError(f'no "{column}" and no "parts": give a text with [mask:N] in it, or its parts')
-    return replace(item, content=(parts, mark), source={"parts": parts, **rows.stated(mark)})
+    return parts
 
 
 def _tell(done: "Remasking", text: str) -> None:
@@ -187,14 +173,14 @@ def _tell(done: "Remasking", text: str) -> None:
 
 def _items(
     given: str | None, text_file: str | None, texts: str | None, reading: RowReading
-) -> tuple[Iterator[Item], str | None]:
-    """The items of the text or the rows that are given, and the file that they are in."""
+) -> tuple[str | None, Iterable[Item]]:
+    """The file of the text or the rows that are given, and its items."""
     if [given, text_file, texts].count(None) != 2:
         raise SettingsError("give a text with [mask:N] in it, a file of one, or a file of rows (one of the three)")
     if text_file is not None:
         text = decode(read_bytes(text_file, "a text file"), text_file)
-        return iter([Item("0", {reading.column: text})]), text_file
+        return text_file, [Item("0", {reading.column: text})]
     source = texts if given is None else named_file(given)
     if source is None:
-        return iter([Item("0", {reading.column: given})]), None
-    return read_prompts(source, reading, one_text=True), source
+        return None, [Item("0", {reading.column: given})]
+    return source, read_prompts(source, reading, one_text=True)

@@ -12,9 +12,6 @@ import typer
 
 from dgmark.cli.option_groups import OptionGroup
 from dgmark.decode.config import SettingField, Settings, setting_fields
-from dgmark.detection.keyring import named_keys
-from dgmark.errors import SettingsError
-from dgmark.watermark.key import WatermarkKey
 
 # --- the key
 NewKeyFile = Annotated[
@@ -30,47 +27,6 @@ AllowOpenKey = Annotated[
 ModelContext = Annotated[
     int | None,
     typer.Option("--context", help="Most tokens that the language model reads.", show_default="all it can"),
-]
-
-
-KeyFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--key", "-k", help="Key to mark with: a file, a name given to `dgmark keygen`, or - for standard input."
-    ),
-]
-NoWatermark = Annotated[bool, typer.Option("--no-watermark", help="Generate text without a mark.")]
-
-
-# the key of all texts, or those that rows name
-Marks = WatermarkKey | dict[str, WatermarkKey] | None
-
-
-def marks_of(
-    key: KeyFile = None,
-    no_watermark: NoWatermark = False,
-    allow_open_key: AllowOpenKey = False,
-    keys: Annotated[Path | None, typer.Option(help="Folder of key files, of which each row names one.")] = None,
-) -> Marks:
-    """Load the key of all texts, or the keys that rows name; None for text without a mark.
-
-    Raises:
-        SettingsError: not one of the three is given.
-        KeyFileError: a key file is unusable.
-    """
-    if [key is not None, no_watermark, keys is not None].count(True) != 1:
-        raise SettingsError(
-            "give --key KEY to mark the text, --keys FOLDER to mark rows with the keys that they name, or "
-            "--no-watermark to leave it unmarked (one of these)"
-        )
-    if keys is not None:
-        return named_keys(keys, allow_open=allow_open_key)
-    return None if key is None else WatermarkKey.load(key, allow_open=allow_open_key)
-
-
-Subkey = Annotated[
-    int | None,
-    typer.Option(help="Sub-key of every text: the payload.", show_default="drawn"),
 ]
 
 
@@ -156,7 +112,6 @@ DecodingOptions = Annotated[Settings, decoding_options()]
 # for help panels: what a normal user leaves alone
 RARE_SETTINGS = [one.name for one in setting_fields() if one.name not in ("length", "temperature")]
 RARE_LOADING = [name for name in inspect.signature(model_to_load).parameters if name != "name_or_path"]
-Seed = Annotated[int, typer.Option(help="Random seed; row i, counted from 0, uses seed + i.")]
 
 # --- tables
 IdColumn = Annotated[str | None, typer.Option(help="Column or field of the rows' ids.")]
@@ -175,12 +130,6 @@ Pad = Annotated[
 ]
 AsRows = Annotated[bool, typer.Option("--json", help="Print rows (JSON Lines) instead of text.")]
 OneObject = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-TableOut = Annotated[
-    str | None,
-    typer.Option(
-        "--out", "-o", help="Append to this JSON Lines file, or write Parquet from Parquet; the rows there stay."
-    ),
-]
 RowsOut = Annotated[
     Path | None, typer.Option("--out", "-o", help="Append to this JSON Lines file; the rows that it holds stay.")
 ]

@@ -159,8 +159,6 @@ def generate(
     """Write a marked text for each prompt of a table. The seed and the sub-key of a row follow from its id."""
     if (key is None) != no_watermark:
         raise SettingsError("give --key FILE to mark the texts, or --no-watermark for texts without a mark")
-    with needed_extra("generate", "generating"):
-        from dgmark.decode.texts.written import MarkTally
     source, model = _absolute_file(key), str(_absolute_file(model))
     keys = [None] if source is None else read_keys(source, allow_open=allow_open_key)
     for own in keys:
@@ -188,7 +186,7 @@ def generate(
     }
     made_with |= {"key_column": key_column, "seed": seed, "chat": chat, "check": check, **loading, "settings": settings}
     run = places.run_of(work, made_with, batch_size=batch_size, part_rows=256, gpus=gpus_per_actor)
-    finished, tally = run.write(), MarkedTally(marks=MarkTally())
+    finished, tally = run.write(), MarkedTally()
     places.count(tally, [name for name in work.fields if name != "text"], finished)
     tell_counts(places.target, tally, "written", "with errors")
     if tally.first_unusable and not tally.scored:

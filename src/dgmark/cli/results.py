@@ -7,7 +7,7 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from rich.table import Table
@@ -37,7 +37,7 @@ from dgmark.report.statement import quote
 from dgmark.rows.item import SOURCE_SHA256, Item, Row
 from dgmark.rows.jsonl import to_line
 from dgmark.rows.scoring import detector_of, to_row, with_spans
-from dgmark.rows.sinks import Printed, Result
+from dgmark.rows.sinks import Result
 
 _COLUMNS = ["id", *DETECTION_FIELDS, "schema", SOURCE_SHA256, "file", "place", "kind", "notes", "error"]
 _SUBKEY_COLUMNS = ["subkeys_tested", *PAYLOAD_FIELDS]
@@ -59,32 +59,31 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # how cells begin that spreadsheet
 _NUMBERS = {"tokens", "p-value", "z", "matching"}
 
 
-def printed(scorer: AnyScorer, options: DetectOptions) -> Printed:
-    """The sink that writes results to stdout in the form that the options name."""
-    if options.form == "table":
-        return Printed(all_of_them=lambda results: _show_results(results, scorer, options))
-    if options.form == "json":
-        return Printed(
-            all_of_them=lambda results: print(json.dumps(_rows_of(results, options), indent=2, allow_nan=False))
-        )
-    writer = _csv_writer(options) if options.form == "csv" else None
-
-    def show_all(results: list[Result]) -> None:
-        for row in _rows_of(results, options):
-            if writer is None:
-                print(to_line(row), flush=True)
-            else:
-                writer.writerow({name: _cell(value) for name, value in row.items()})
-
-    return Printed(all_of_them=show_all) if options.fdr else Printed(lambda *result: show_all([result]))
-
-
-def _csv_writer(options: DetectOptions) -> "csv.DictWriter[str]":
-    """What writes rows as CSV to stdout, once the line of the columns is written."""
+def printer_of_each(options: DetectOptions) -> Callable[[list[Result]], None] | None:
+    """What prints results as soon as they are there, in JSON Lines and CSV; None for forms of all results."""
+    if options.form not in ("jsonl", "csv"):
+        return None
     columns = [*_COLUMNS, *(_SUBKEY_COLUMNS if options.payload else ()), *(["q_value"] if options.fdr else ())]
     writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    return writer
+    if options.form == "csv":
+        writer.writeheader()
+
+    def print_some(results: list[Result]) -> None:
+        for row in _rows_of(results, options):
+            if options.form == "csv":
+                writer.writerow({name: _cell(value) for name, value in row.items()})
+            else:
+                print(to_line(row), flush=True)
+
+    return print_some
+
+
+def print_all(results: list[Result], scorer: AnyScorer, options: DetectOptions) -> None:
+    """Print all results, as JSON or for a person."""
+    if options.form == "json":
+        print(json.dumps(_rows_of(results, options), indent=2, allow_nan=False))
+    else:
+        _show_results(results, scorer, options)
 
 
 def _rows_of(results: list[Result], options: DetectOptions) -> list[Row]:

@@ -1,35 +1,25 @@
-"""Commands that write a text for each row: which key and seed it has, where its text goes, and what is said of it."""
+"""Rows of texts that commands write: made, printed or kept in a file, counted, and told of on stderr."""
 
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from dgmark.arguments.column_names import Fields
 from dgmark.cli.bar import row_bar
 from dgmark.cli.console import stderr, stdout, visible
-from dgmark.cli.options import Marks
-from dgmark.detection.row_keys import key_named
-from dgmark.errors import InputError, ResumeMismatch, SettingsError
+from dgmark.errors import InputError
 from dgmark.rows.item import Item, Row, Tally
 from dgmark.rows.jsonl import to_line
-from dgmark.rows.parquet import is_parquet
-from dgmark.rows.parquet_sink import ParquetSink
 from dgmark.rows.run import run
-from dgmark.rows.sinks import Printed, RowSink, Sink
-from dgmark.watermark.key import WatermarkKey, subkey_of
+from dgmark.rows.sinks import Result, RowFile
 
 if TYPE_CHECKING:
     from dgmark.decode.texts.written import MarkTally
 
 # makes a result or an error of each of some items; calls its second argument with the number of new tokens
 Work = Callable[[list[Item], Callable[[int], None]], Sequence[Any]]
-
-
-# --- the rows
 
 
 def items_of(
@@ -57,172 +47,37 @@ def items_of(
     return made
 
 
-class RowMark(NamedTuple):
-    """What marks the text of a row: the key, the seed and the sub-key, which is None for one that is drawn."""
-
-    key: WatermarkKey | None
-    seed: int
-    subkey: int | None
-
-
-@dataclass(frozen=True)
-class RowMarks:
-    """What marks the texts of rows.
-
-    Attributes:
-        marks: the key of all rows, or the keys that rows name.
-        subkey: the sub-key of all rows, if it was chosen.
-        seed: the seed of the first row, or the one that ids are hashed with.
-        id_column: the column of ids, from which seeds and sub-keys follow.
-        key_column: the column that names the key of each row.
-
-    Raises:
-        SettingsError: rows are to name their keys and there is no folder of keys, or the other way round; or a sub-key
-            was chosen, and follows from the ids.
-    """
-
-    marks: Marks
-    subkey: int | None
-    seed: int
-    id_column: str | None
-    key_column: str | None
-
-    def __post_init__(self) -> None:
-        if isinstance(self.marks, dict) == (self.key_column is None):
-            raise SettingsError(
-                "--keys FOLDER and --key-column NAME belong together, as each row names its key: give both"
-            )
-        if self.id_column is not None and self.subkey is not None:
-            raise SettingsError("with --id-column the ids give the sub-keys: leave --subkey or --id-column out")
-
-    @property
-    def keys(self) -> list[WatermarkKey | None]:
-        """The keys of the rows."""
-        return [*self.marks.values()] if isinstance(self.marks, dict) else [self.marks]
-
-    def of(self, item: Item, seed: int) -> RowMark:
-        """What marks the text of a row.
-
-        Args:
-            item: the row.
-            seed: its seed, if that does not follow from its id.
-
-        Raises:
-            InputError: there is no such key.
-        """
-        key = key_named(self.marks, item.key) if isinstance(self.marks, dict) else self.marks
-        if self.id_column is None:
-            return RowMark(key, seed, self.subkey)
-        from dgmark.decode.texts.requests import seed_of
-
-        subkey = subkey_of(key, item.row_id) if key is not None and key.spec.subkeys > 1 else None
-        return RowMark(key, seed_of(self.seed, item.row_id), subkey)
-
-    def stated(self, mark: RowMark) -> Row:
-        """What a finished row states if it was marked with this."""
-        key: Row = {"key_fingerprint": mark.key.fingerprint} if isinstance(self.marks, dict) and mark.key else {}
-        return {**key, "seed": mark.seed} | ({} if mark.subkey is None else {"subkey": mark.subkey})
-
-    def shared(self) -> Row:
-        """The fields of the key that all rows share: none if rows name their keys."""
-        if isinstance(self.marks, dict):
-            return {}
-        return {"key_fingerprint": None if self.marks is None else self.marks.fingerprint}
-
-
-# --- where they go
-
-
-@dataclass(frozen=True)
-class RowOutput:
-    """Where the rows of a command go.
-
-    Attributes:
-        schema: schema version of the rows.
-        out: a file to append to.
-        shared: fields that all rows of the file share.
-        row_of: the row of an item and of what was made of it; by default this is the row.
-        source: the fields of `Item.source` in words, such as "prompt or seed".
-        as_json: print rows, even if they are also written to a file.
-        titles: print several texts below their ids; otherwise several texts are printed as rows.
-        table: makes the Parquet file to write, of the sink of its rows.
-    """
-
-    schema: int
-    out: str | Path | None = None
-    shared: Row = field(default_factory=dict)
-    row_of: Callable[[Item, Any], Row] = lambda _, row: row
-    source: str = "input"
-    as_json: bool = False
-    titles: bool = False
-    table: Callable[..., ParquetSink] | None = None
-
-    def row(self, item: Item, made: Any) -> Row:
-        """The row of an item, which states its error if it failed."""
-        return self.row_of(item, made) if item.error is None else item.error_row(self.schema)
-
-    def sink(self, *, single: bool) -> Sink:
-        """The sink of the rows of one item or of several."""
-        if self.out is None:
-            return Printed(lambda *result: self.print([self.row(*result)], single=single))
-        shared = {**self.shared, "schema": self.schema}
-        show = partial(self.print, single=single)
-        sink_of = partial(RowSink, shared=shared, row_of=self.row, source=self.source, on_rows=show)
-        return sink_of(Path(self.out)) if self.table is None else self.table(sink_of=sink_of)
-
-    def print(self, rows: Sequence[Row], *, single: bool) -> None:
-        """Print rows as JSON Lines, as texts, or not at all."""
-        if self.as_json or (self.out is None and not single and not self.titles):
-            for row in rows:
-                print(to_line(row), flush=True)
-        elif self.out is None:
-            for row in rows:
-                if "error" not in row:
-                    if not single:
-                        stdout().print(f"── {row['id']}", style="dim")
-                    text = row["text"]
-                    print(visible(text, lines=True) if sys.stdout.isatty() else text, flush=True)
-
-
-def table_of(
-    out: str | None, source: str | None, made_with: Row, fields: Fields, prefix: str, *, check: bool
-) -> Callable[..., ParquetSink] | None:
-    """`RowOutput.table`, if the output is Parquet.
-
-    Args:
-        out: the output.
-        source: the file of the rows.
-        made_with: see `ParquetSink`.
-        fields: the added columns.
-        prefix: what their names begin with.
-        check: whether each text is checked.
-    """
-    if out is None or not is_parquet(out):
-        return None
-
-    def columns(row: Row) -> Row:
-        if check and "error" not in row and not row.get("check"):
-            raise ResumeMismatch(f"{out}.jsonl holds texts that were not checked: leave --check out, or delete it")
-        return {**row, **(row.get("check") or {})}
-
-    return partial(ParquetSink, out, [source or ""], {**made_with, "check": check}, fields, prefix, columns_of=columns)
-
-
 def write_rows(
     items: Sequence[Item],
     work: Work,
-    output: RowOutput,
+    row_of: Callable[[Item, Any], Row] = lambda _, row: row,
     *,
+    schema: int,
+    shared: Row,
+    out: str | Path | None = None,
+    file: Callable[..., RowFile] = RowFile,
+    source: str = "input",
+    as_json: bool = False,
+    titles: bool = False,
+    hidden: bool = False,
     tally: Tally | None = None,
     batch_size: int = 1,
     tokens_each: int = 0,
 ) -> None:
-    """Make the rows that the output does not hold yet, batch by batch, with a bar, and say what failed.
+    """Make the rows that a file does not hold yet, batch by batch, with a bar, or print them, and say what failed.
 
     Args:
         items: the items, one for each row, in order.
         work: makes the results of a batch.
-        output: where the rows go.
+        row_of: the row of an item and of its result; by default this is the row.
+        schema: schema version of the rows.
+        shared: fields that all rows of the file share.
+        out: the file; without one the rows are printed: one as its text, several as JSON Lines.
+        file: opens the file.
+        source: the fields of `Item.source` in words, such as "prompt or seed".
+        as_json: print rows as JSON Lines, also those of a file.
+        titles: print several texts below their ids, in place of rows.
+        hidden: show no bar.
         tally: what counts the rows; by default a new one.
         batch_size: largest number of rows in a batch.
         tokens_each: largest number of tokens in a row, for the bar; 0 if it is unknown.
@@ -235,27 +90,55 @@ def write_rows(
     for row_id, times in Counter(item.row_id for item in items).items():
         if times > 1:
             raise InputError(f"two rows have the id {row_id!r}: give each row its own id")
-    tally = Tally() if tally is None else tally
-    with row_bar() as bar:
+    tally, single = Tally() if tally is None else tally, len(items) == 1
+
+    def whole_row(item: Item, made: Any) -> Row:
+        return row_of(item, made) if item.error is None else item.error_row(schema)
+
+    def show(rows: Iterable[Row]) -> None:
+        for row in rows:
+            if as_json or not (out or single or titles):
+                print(to_line(row), flush=True)
+            elif not out and "error" not in row:
+                _print_text(row, titled=not single)
+
+    of_file = {"shared": {**shared, "schema": schema}, "row_of": whole_row, "source": source, "on_rows": show}
+    sink = file(out, **of_file) if out else None
+    with row_bar(hidden=hidden) as bar:
 
         def start(left: int | None) -> None:
-            if tally.resumed and output.table is None:
-                stderr().print(f"{tally.resumed} of {len(items)} rows are already in {output.out}")
+            if tally.resumed and file is RowFile:
+                stderr().print(f"{tally.resumed} of {len(items)} rows are already in {out}")
             bar.show("", 0, left, tokens_each)
 
-        listening: Any = {"on_start": start, "on_results": lambda results: bar.rows(len(results))}
-        sink = output.sink(single=len(items) == 1)
+        def count(results: list[Result]) -> None:
+            bar.rows(len(results))
+            show(() if out else (whole_row(*result) for result in results))
+
+        listening: Any = {"on_start": start, "on_results": count}
         run(items, lambda batch: work(batch, bar.tokens), sink, tally=tally, batch_size=batch_size, **listening)
-    if output.table is not None:
-        tell_counts(str(output.out), tally, "written", "with errors")
-    if tally.first_unusable and not tally.scored:
-        alone = len(items) == 1 and items[0].error is None
-        raise tally.first_unusable.error if alone and tally.first_unusable.error else tally.first_unusable.raised()
-    if tally.unusable and output.table is None:
+    if file is not RowFile:
+        tell_counts(str(out), tally, "written", "with errors")
+    first = tally.first_unusable
+    if first and first.error and not tally.scored:
+        raise first.error if single and items[0].error is None else first.raised()
+    if first and file is RowFile:
         stderr().print(f"errors in {tally.unusable} of {len(items) - tally.resumed} rows")
 
 
+def _print_text(row: Row, *, titled: bool) -> None:
+    if titled:
+        stdout().print(f"── {row['id']}", style="dim")
+    print(visible(row["text"], lines=True) if sys.stdout.isatty() else row["text"], flush=True)
+
+
 # --- what is said of them
+
+
+def _new_marks() -> "MarkTally":
+    from dgmark.decode.texts.written import MarkTally
+
+    return MarkTally()
 
 
 @dataclass
@@ -266,7 +149,7 @@ class MarkedTally(Tally):
         marks: counts the marks.
     """
 
-    marks: "MarkTally" = field(kw_only=True)
+    marks: "MarkTally" = field(default_factory=_new_marks)
 
     def count(self, item: Item, made: Any) -> None:
         """Count an item and the text that was written for it."""

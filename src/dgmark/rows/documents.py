@@ -4,9 +4,9 @@ the package that the entry point `dgmark.documents` names, which is `documents/`
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import PurePath
 from typing import Any, BinaryIO, Protocol, runtime_checkable
@@ -15,7 +15,7 @@ from dgmark.arguments.checks import instance, number, path_text, whole
 from dgmark.detection.reading.disguises.inline_markup import without_markup
 from dgmark.detection.reading.disguises.terminal import without_terminal_codes
 from dgmark.errors import InputError, MissingExtra, NoTexts, SettingsError, distribution_hint
-from dgmark.rows.tables import DEFAULT_COLUMNS, TEXT_COLUMN, Columns, Table, TextRow, delimited_table, texts_of
+from dgmark.rows.tables import ANY_ROWS, RowReading, Table, TextRow, delimited_table, texts_of
 
 MAX_BYTES = 128 * 2**20  # of a document, where no limits are given
 _MOST = 2**53  # of any limit
@@ -66,6 +66,9 @@ class Document:
         return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+Members = Iterator[tuple[str, Callable[[], bytes] | None]]
+
+
 @runtime_checkable
 class DocumentReader(Protocol):
     """A module that reads documents, as the entry point `dgmark.documents` names one.
@@ -76,6 +79,8 @@ class DocumentReader(Protocol):
         Limits: makes limits of what a document may cost, by keyword.
         Refusal: the error of a document that cannot be read; its message continues a sentence that begins with the
             document's name.
+        members: takes an open file of the system and its name; gives the documents in an archive or a mailbox, each
+            with a function that unpacks it (None for what is no document), or None if it is one document.
         read: takes an open file of the system, its name, and the keywords `column` and `limits`; gives what the file
             is, and a reading with the fields of `dgmark_documents.reading.Reading`.
     """
@@ -84,6 +89,7 @@ class DocumentReader(Protocol):
     TEXT_SUFFIXES: Sequence[str]
     Limits: Callable[..., Any]
     Refusal: type[Exception]
+    members: Callable[..., Members | None]
     read: Callable[..., tuple[str, Any]]
 
 
@@ -136,22 +142,21 @@ def read_document(path: str | os.PathLike[str], *, text_column: str | None = Non
         MissingExtra: dgmark-documents, or a library of it, is not installed.
     """
     name = path_text(path, "a document")
-    if text_column is not None:
-        instance("the text column", text_column, str)
+    reading = RowReading(text_column)
     try:
         with open(name, "rb") as file:
-            return read_opened(file, name, Columns(text_column), limits=limits)
+            return read_opened(file, name, reading, limits=limits)
     except OSError as error:
         raise NoTexts(f"{name} cannot be read: {error.strerror}; give a file, a folder, or -") from error
 
 
-def read_opened(file: BinaryIO, name: str, columns: Columns = DEFAULT_COLUMNS, *, limits: Any = None) -> Document:
+def read_opened(file: BinaryIO, name: str, reading: RowReading = ANY_ROWS, *, limits: Any = None) -> Document:
     """Read an open file of the system, as `read_document` does; `name` stands in the errors."""
     reader = installed_reader()
     if reader is None:
-        return _read_alone(file, name, columns)
+        return _read_alone(file, name, reading)
     try:
-        kind, found = reader.read(file, name, column=_column(columns), limits=_checked(reader, limits))
+        kind, found = reader.read(file, name, column=reading.column, limits=_checked(reader, limits))
     except reader.Refusal as error:
         raise InputError(f"{name} {error}") from error
     except ModuleNotFoundError as error:
@@ -159,11 +164,26 @@ def read_opened(file: BinaryIO, name: str, columns: Columns = DEFAULT_COLUMNS, *
         raise MissingExtra(f"reading {name} needs {library}: {distribution_hint('documents')}") from error
     about: dict[str, Any] = {"left_out": found.notes, "pages": found.pages, "because": found.uncertain_because}
     tables = [Table(*one) for one in found.tables]
-    return document_of(name, kind, found.text, found.form, columns, tables, how=found.how, **about)
+    return document_of(name, kind, found.text, found.form, reading, tables, how=found.how, **about)
 
 
-def _column(columns: Columns) -> str:
-    return TEXT_COLUMN if columns.text is None else columns.text
+def members_of(file: BinaryIO, name: str) -> Members:
+    """The documents in an archive or a mailbox, such as "a.zip:b.pdf", with what unpacks them; none of other files.
+
+    What is no document has nothing that unpacks it. What unpacks a document raises an InputError if that is damaged.
+    """
+    reader = installed_reader()
+    if reader is not None:
+        for member, unpack in reader.members(file, name) or ():
+            full = f"{name}:{member}"
+            yield full, unpack and partial(_unpacked, reader, full, unpack)
+
+
+def _unpacked(reader: DocumentReader, name: str, unpack: Callable[[], bytes]) -> bytes:
+    try:
+        return unpack()
+    except reader.Refusal as error:
+        raise InputError(f"{name} {error}") from error
 
 
 def _checked(reader: DocumentReader, limits: object) -> Any:
@@ -182,7 +202,7 @@ def _checked(reader: DocumentReader, limits: object) -> Any:
     return limits
 
 
-def _read_alone(file: BinaryIO, name: str, columns: Columns) -> Document:
+def _read_alone(file: BinaryIO, name: str, reading: RowReading) -> Document:
     """Read a document without the package for documents: plain text in Unicode, or a table in it."""
     suffix = PurePath(name).suffix.lower()
     kind = _PLAIN.get(suffix) or _TABLES.get(suffix)
@@ -196,7 +216,7 @@ def _read_alone(file: BinaryIO, name: str, columns: Columns) -> Document:
             f"in Unicode: {distribution_hint('documents')}"
         )
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return document_of(name, kind, text, "delimited" if suffix in _TABLES else "as it stands", columns)
+    return document_of(name, kind, text, "delimited" if suffix in _TABLES else "as it stands", reading)
 
 
 def _in_unicode(content: bytes) -> str | None:
@@ -214,7 +234,7 @@ def document_of(
     kind: str,
     text: str,
     form: str,
-    columns: Columns,
+    reading: RowReading,
     tables: Sequence[Table] = (),
     *,
     how: Iterable[str] = (),
@@ -229,7 +249,7 @@ def document_of(
         kind: what the file is.
         text: its text.
         form: what the text is (`dgmark_documents.reading.Form`).
-        columns: of a table, the columns that are read.
+        reading: of a table, the columns that are read.
         tables: the tables that were read.
         how: notes on how the file was read.
         left_out: notes on what was left out.
@@ -245,14 +265,14 @@ def document_of(
     table: tuple[TextRow, ...] = ()
     if is_table:
         try:
-            found = texts_of([delimited_table(plain, _column(columns))] if form == "delimited" else tables, columns)
+            found = texts_of([delimited_table(plain, reading.column)] if form == "delimited" else tables, reading)
         except InputError as error:
             raise InputError(f"{name} {error}") from error
         plain, table, how, left_out = "", found.rows, [*how, *found.how], [*found.notes, *left_out]
     elif not plain.strip():
         raise InputError(f"{name} holds no text")
     elif form == "as it stands":
-        _, share = without_markup(plain)
+        _, share = without_markup(plain.partition("\\begin{document}")[2] or plain)  # what TeX shows
         if share > _MARKUP_NOTED:
             how.append(
                 f"signs of markup touch {share:.0%} of its words; these are scored with the signs, and once more "

@@ -49,7 +49,8 @@ class Item:
 
     def failed(self, error: DgmarkError | str) -> "Item":
         """This item with the error that stands in the place of its result; a text is an `InputError`."""
-        return replace(self, error=InputError(error) if isinstance(error, str) else error)
+        error = InputError(error) if isinstance(error, str) else error
+        return replace(self, error=error.with_traceback(None))  # which would keep what was worked on in memory
 
     def raised(self) -> DgmarkError:
         """The error to raise if no other item is usable, which names the item."""

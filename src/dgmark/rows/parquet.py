@@ -10,7 +10,7 @@ from dgmark.arguments.column_names import check_named
 from dgmark.arguments.contents import check_texts
 from dgmark.errors import InputError, MissingExtra, NoTexts, needed_extra
 from dgmark.rows.item import Row
-from dgmark.rows.tables import ID_COLUMN, Columns
+from dgmark.rows.tables import ID_COLUMN, RowReading
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 _BATCH_ROWS = 1024
@@ -130,29 +130,26 @@ def values_in(places: Iterable[str], columns: Sequence[str], prefix: str = "") -
             number += 1
 
 
-def parquet_rows(
-    place: str, column: str, columns: Columns, *, ids_column: str | None = None, prefer_ids: bool = False
-) -> Iterator[Row]:
+def parquet_rows(place: str, reading: RowReading, ids_column: str | None = None) -> Iterator[Row]:
     """The rows of a file, with those of their columns that are read.
 
     Args:
         place: the file.
-        column: the column of texts, or of lists of token ids.
-        columns: the columns of ids and keys.
-        ids_column: a column of token ids that takes the place of `column` where the file has no such column.
-        prefer_ids: read both, if there are both.
+        reading: the columns of texts (or of lists of token ids), ids and keys.
+        ids_column: a column of token ids that is read where the file has no column of texts, or if ids are preferred.
 
     Raises:
         NoTexts: the file is damaged, or cannot be read.
         InputError: there is no such column, or it holds neither texts nor ids.
     """
+    column = reading.column
     with open_parquet(place) as file:
         schema = file.schema_arrow
     alone = ids_column in schema.names and column not in schema.names
     contents = [] if alone else [column]
-    contents += [str(ids_column)] if alone or (prefer_ids and ids_column in schema.names) else []
-    of_ids = columns.id or (ID_COLUMN if schema.names.count(ID_COLUMN) == 1 else None)
-    names = list(dict.fromkeys(name for name in (*contents, of_ids, columns.key) if name is not None))
+    contents += [str(ids_column)] if alone or (reading.prefer_ids and ids_column in schema.names) else []
+    of_ids = reading.id_column or (ID_COLUMN if schema.names.count(ID_COLUMN) == 1 else None)
+    names = list(dict.fromkeys(name for name in (*contents, of_ids, reading.key_column) if name is not None))
     for name in names:
         check_named(schema.names, name, place)
     for name in contents:

@@ -18,7 +18,7 @@ from dgmark.errors import InputError, NoTexts, ResumeMismatch, SettingsError
 from dgmark.files.outputs import atomic_file, check_output
 from dgmark.rows.item import Item, Row
 from dgmark.rows.parquet import batches_of, is_parquet, is_url, located, open_parquet, opened, values_in, version_of
-from dgmark.rows.sinks import Result, RowSink, Sink
+from dgmark.rows.sinks import RowFile
 
 # rows of a row group, and bytes of these in memory, of which the first that is reached counts
 _GROUP_ROWS, _GROUP_BYTES = 65_536, 2**25
@@ -26,7 +26,7 @@ _GROUP_ROWS, _GROUP_BYTES = 65_536, 2**25
 _METADATA = b"dgmark"
 
 
-class ParquetSink(Sink):
+class ParquetFile(RowFile):
     """A Parquet file with the rows of other ones and the columns of what was made of each row.
 
     What is made of the rows stands in a file of rows beside it, until the target is written whole.
@@ -37,8 +37,8 @@ class ParquetSink(Sink):
         made_with: everything that the added columns depend on except the rows, as plain JSON values.
         fields: the added columns.
         prefix: what their names begin with.
-        sink_of: makes the sink of the file of rows at a path; what is left out stands in no other column.
-        columns_of: the added columns of a row; by default its fields.
+        columns_of: the added columns of a row of the file of rows; by default its fields.
+        of_rows: the other arguments of `RowFile`.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class ParquetSink(Sink):
         made_with: Row,
         fields: Fields,
         prefix: str,
-        sink_of: Callable[[Path], RowSink],
         columns_of: Callable[[Row], Row] = lambda row: row,
+        **of_rows: Any,
     ) -> None:
         if not all(map(is_parquet, sources)):
             raise SettingsError(
@@ -59,32 +59,23 @@ class ParquetSink(Sink):
             check_output(Path(place), [source for source in sources if not is_url(source)])
         self.place, self.sources, self.fields, self.prefix = place, sources, fields, prefix
         self._made_with, self._columns_of = made_with, columns_of
-        # that of a URL lies in the working folder
-        self._rows = sink_of(Path(f"{place.rpartition('/')[2] if is_url(place) else place}.jsonl"))
-
-    def __enter__(self) -> "ParquetSink":
         self.schema  # noqa: B018 (before the work)
-        self._versions  # noqa: B018 (those of the start)
+        self._versions = [version_of(source) for source in sources]
         self._finished = self._is_finished()
-        if not self._finished:
-            self._rows.__enter__()
-        return self
+        if not self._finished:  # the file of rows of a URL lies in the working folder
+            super().__init__(f"{place.rpartition('/')[2] if is_url(place) else place}.jsonl", **of_rows)
 
     def __exit__(self, *_: object) -> None:
         if not self._finished:
-            self._rows.__exit__()
+            super().__exit__()
 
     def missing(self, items: Iterable[Item], count: Callable[[Row], object]) -> Iterable[Item]:
-        """The items that neither the target nor the file of rows has a row for, see `Sink`."""
+        """The items without a row, of which a target that is finished has none; see `RowFile`."""
         if not self._finished:
-            return self._rows.missing(items, count)
-        for row in values_in([self.place], list(self.fields), self.prefix):
+            return super().missing(items, count)
+        for row in values_in([self.place], [*self.fields], self.prefix):
             count(row)
-        return ()
-
-    def append(self, results: Sequence[Result]) -> None:
-        """Add rows to the file of rows."""
-        self._rows.append(results)
+        return []
 
     def finish(self) -> None:
         """Write the target, whole or not at all, and remove the file of rows.
@@ -93,8 +84,8 @@ class ParquetSink(Sink):
             InputError: the target cannot be written; the file of rows stays.
         """
         if not self._finished:
-            self._rows.finish()
-            self._write(map(self._columns_of, self._rows.rows()))
+            super().finish()
+            self._write_target(map(self._columns_of, self.rows_of_items()))
 
     @cached_property
     def schema(self) -> Any:
@@ -146,10 +137,6 @@ class ParquetSink(Sink):
             )
         return True
 
-    @cached_property
-    def _versions(self) -> list[Row]:
-        return [version_of(source) for source in self.sources]
-
     def _state(self) -> Row:
         """What a finished target is held to: what it was made with, and the content of the sources."""
         whole = hashlib.sha256()
@@ -158,7 +145,7 @@ class ParquetSink(Sink):
                 whole.update(hashlib.file_digest(file, "sha256").digest())
         return {**self._made_with, "prefix": self.prefix, "source": whole.hexdigest()}
 
-    def _write(self, rows: Iterator[Row]) -> None:
+    def _write_target(self, rows: Iterator[Row]) -> None:
         """Write the target with the columns of these rows, one for each row of the sources, in order."""
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -167,16 +154,16 @@ class ParquetSink(Sink):
         metadata = {**(schema.metadata or {}), _METADATA: json.dumps(self._state()).encode()}
         made = (self._added(batch, rows) for source in self.sources for batch in batches_of(source))
         try:
-            with self._file() as path, pq.ParquetWriter(path, schema.with_metadata(metadata)) as writer:
+            with self._new_file() as path, pq.ParquetWriter(path, schema.with_metadata(metadata)) as writer:
                 for group in _groups(made):
                     writer.write_table(pa.Table.from_batches(group, schema))
                 self._check_unchanged()
         except OSError as error:
             raise InputError(
-                f"{self.place} cannot be written: {error.strerror or error}; the results are kept in "
-                f"{self._rows.path}: make room, and run the same command again"
+                f"{self.place} cannot be written: {error.strerror or error}; the results are kept in {self.path}: "
+                "make room, and run the same command again"
             ) from error
-        self._rows.path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
     def _check_unchanged(self) -> None:
         for source, seen in zip(self.sources, self._versions, strict=True):
@@ -191,7 +178,7 @@ class ParquetSink(Sink):
         return pa.RecordBatch.from_arrays([*batch.columns, *added.columns], schema=self.schema)
 
     @contextmanager
-    def _file(self) -> Iterator[Path]:
+    def _new_file(self) -> Iterator[Path]:
         """A file that takes the target's place if the block succeeds."""
         if not is_url(self.place):
             with atomic_file(Path(self.place)) as path:

@@ -28,10 +28,11 @@ from dgmark.files.inputs import names_of
 from dgmark.files.outputs import check_output
 from dgmark.rows.item import SOURCE_SHA256, Item, Row, Tally
 from dgmark.rows.parquet import is_parquet
-from dgmark.rows.parquet_sink import ParquetSink
+from dgmark.rows.parquet_sink import ParquetFile
 from dgmark.rows.run import run
-from dgmark.rows.sinks import SETTINGS, RowSink, Sink
-from dgmark.rows.sources import RowReading, files_of, read_sources, read_texts
+from dgmark.rows.sinks import SETTINGS, RowFile
+from dgmark.rows.sources import files_of, read_sources, read_texts
+from dgmark.rows.tables import RowReading
 from dgmark.rows.workers import check_workers
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -189,22 +190,25 @@ def detect_file(
     scoring = ScoringOptions(checked_ranges(only), flag("spans", spans), flag("payload", payload))
     scorer = scoring.check(scorer)
     settings, tally = settings_hash(scorer, scoring, ids=ids), Tally()
-    shared = {"schema": DETECTION_SCHEMA, **shared_fields(scorer), SETTINGS: settings}
-    row_of = partial(to_row, payload=payload)
-    sink_of = partial(RowSink, shared=shared, row_of=row_of, in_order=True, source="text or key", on_rows=on_rows)
+    of_rows: dict[str, Any] = {
+        "shared": {"schema": DETECTION_SCHEMA, **shared_fields(scorer), SETTINGS: settings},
+        "row_of": partial(to_row, payload=payload),
+        "in_order": True,
+        "source": "text or key",
+        **({} if on_rows is None else {"on_rows": on_rows}),
+    }
     if is_parquet(as_path(out, "the output")):
         if scoring.only:
             raise SettingsError("ranges are those of one text, not of the rows of Parquet: leave them out")
-        files = files_of(names_of(inputs))
+        sources, prefix = files_of(names_of(inputs)), instance("the prefix", prefix, str)
         made_with = {"settings": settings, "columns": [text_column, id_column, key_column]}
-        prefix = instance("the prefix", prefix, str)
         fields = {**DETECT_FIELDS, **(SPAN_FIELDS if spans else {})}
-        sink: Sink = ParquetSink(os.fspath(out), files, made_with, fields, prefix, sink_of)
-        items: Iterator[Item] = chain.from_iterable(read_texts(file, reading) for file in files)
+        sink: RowFile = ParquetFile(os.fspath(out), sources, made_with, fields, prefix, **of_rows)
+        items: Iterator[Item] = chain.from_iterable(read_texts(source, reading) for source in sources)
     else:
         sources = [name if is_parquet(name) else str(Path(name)) for name in names_of(inputs)]
         check_output(Path(out), sources)
-        sink = sink_of(Path(out))
+        sink = RowFile(Path(out), **of_rows)
         items = read_sources(sources, reading, on_skip=tally.skipped.append)
     return run(to_score(items, scorer), partial(score, scorer, scoring), sink, tally=tally, workers=workers)
 

@@ -1,4 +1,4 @@
-"""Where the results of a run go: files of rows that grow, and that a later run continues where an earlier one stopped.
+"""Files of rows that grow, and that a later run continues where an earlier one stopped.
 
 One process writes a file at a time. A file is only ever appended to, and cut back to its last good row. Knows nothing
 about the meaning of the rows.
@@ -26,123 +26,86 @@ _ROW_START = b'{"id": '
 Result = tuple[Item, Any]
 
 
-class Sink:
-    """Where results go. This one keeps none, so that all are made."""
+class RowFile:
+    """A JSON Lines file of the results of a run, which a later run continues.
+
+    Rows are on disk when `append` returns. When a later run appends its first rows, a line that a crash cut off and
+    the rows with an `error` at the end are removed, to be made again; until then the file stays as it is. The file is
+    locked until it is closed; a process that ends in any way frees it.
+
+    A file that may be another's is never changed. Each row begins with its id and the `mark`, by which it is known.
+
+    In order, the file has a row for each item, in the order of the items, with error rows among the others: items need
+    no ids of their own, and none is in memory. Otherwise a row is found by its id whatever its place, all items are in
+    memory, and error rows stand last, so that the next run makes them again.
+
+    Args:
+        path: the file, or a link to it; it is created if there is none.
+        shared: fields that every finished row of one file shares; rows with other values belong to another run. At
+            least one.
+        row_of: the row of an item and of what was made of it; by default this is the row.
+        in_order: whether rows stand in the order of the items.
+        source: `Item.source` in words, such as "prompt or seed".
+        on_rows: called with the rows of each call of `append`.
+
+    Attributes:
+        mark: the fields that every row of the file carries, including error rows: "settings", or all shared fields if
+            the rows have no settings.
+
+    Raises:
+        InputError: another process is writing the file, or it cannot be written.
+        ResumeMismatch: the file holds rows of another run, or lines that may not be rows of dgmark.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        shared: Row,
+        row_of: Callable[[Item, Any], Row] = lambda _, row: row,
+        *,
+        in_order: bool = False,
+        source: str = "text",
+        on_rows: Callable[[list[Row]], object] = lambda _: None,
+    ) -> None:
+        self.path, self._row_of, self._on_rows = Path(path), row_of, on_rows
+        self._in_order, self._source = in_order, source
+        self._ids: list[str] = []
+        self._failed: list[Row] = []
+        self.mark = {SETTINGS: shared[SETTINGS]} if SETTINGS in shared else dict(shared)
+        self._file = _opened(self.path)
+        try:
+            lock(self._file, self.path)
+            self._keep = self._length_to_keep(shared)  # bytes
+        except BaseException:
+            self._file.close()
+            raise
 
     def missing(self, items: Iterable[Item], count: Callable[[Row], object]) -> Iterable[Item]:
-        """The items that are still to be worked on.
+        """The items without a row.
 
         Args:
             items: all items of the run.
             count: called with the row of each of the others.
 
         Raises:
-            ResumeMismatch: the sink holds results of other items.
+            ResumeMismatch: the file holds rows of other items.
         """
-        del count
-        return items
-
-    def append(self, results: Sequence[Result]) -> None:
-        """Add results; they are kept when this returns."""
-
-    def finish(self) -> None:
-        """Do what remains once the results of all items are there."""
-
-    def __enter__(self) -> "Sink":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-class Printed(Sink):
-    """Results that are printed.
-
-    Args:
-        one: prints a result as soon as it is there.
-        all_of_them: prints all results at the end.
-    """
-
-    def __init__(
-        self,
-        one: Callable[[Item, Any], object] | None = None,
-        all_of_them: Callable[[list[Result]], object] | None = None,
-    ) -> None:
-        self._one, self._all = one, all_of_them
-        self._results: list[Result] = []
-
-    def append(self, results: Sequence[Result]) -> None:
-        """Print results, or keep them for the end."""
-        if self._all is not None:
-            self._results += results
-        if self._one is not None:
-            for result in results:
-                self._one(*result)
-
-    def finish(self) -> None:
-        """Print all results, if that is to be done at the end."""
-        if self._all is not None:
-            self._all(self._results)
-
-
-class RowSink(Sink):
-    """A `RowFile` of the results.
-
-    In order, the file holds the row of every item, in the order of the items, and error rows stand among the others:
-    items need no ids of their own, and none of them is in memory. Otherwise a row is known by its id. The items are all
-    in memory, those without a row are made whatever their order, and error rows stand last, so that the next run makes
-    them again.
-
-    Args:
-        path: the file.
-        shared: fields that every finished row of the file shares.
-        row_of: the row of an item and of what was made of it.
-        in_order: whether rows stand in the order of the items.
-        source: `Item.source` in words, such as "prompt or seed".
-        on_rows: called with the rows of each call of `append`.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        shared: Row,
-        row_of: Callable[[Item, Any], Row],
-        *,
-        in_order: bool = False,
-        source: str = "text",
-        on_rows: Callable[[list[Row]], object] | None = None,
-    ) -> None:
-        self.path = path
-        self._shared, self._row_of, self._on_rows = shared, row_of, on_rows
-        self._in_order, self._source = in_order, source
-        self._ids: list[str] = []
-        self._failed: list[Row] = []
-
-    def __enter__(self) -> "RowSink":
-        self._file = RowFile(self.path, self._shared)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def missing(self, items: Iterable[Item], count: Callable[[Row], object]) -> Iterable[Item]:
-        """The items without a row, see `Sink`."""
         if self._in_order:
             left = iter(items)
-            for row in self._file.rows():
+            for row in self.rows():
                 self._check(row, next(left, None))
                 count(row)
             return left
-        items = list(items)
-        self._ids = [item.row_id for item in items]
-        of_ids, finished = dict(zip(self._ids, items, strict=True)), set[str]()
-        for row in self._file.rows():
+        of_ids = {item.row_id: item for item in items}
+        self._ids = [*of_ids]
+        finished = set()
+        for row in self.rows():
             item = of_ids.get(row["id"])
             if item is not None and "error" not in row:
                 self._check(row, item)
                 count(row)
                 finished.add(item.row_id)
-        return [item for item in items if item.row_id not in finished]
+        return [item for item in of_ids.values() if item.row_id not in finished]
 
     def _check(self, row: Row, item: Item | None) -> None:
         """Refuse a row that was not made from an item.
@@ -163,64 +126,25 @@ class RowSink(Sink):
             )
 
     def append(self, results: Sequence[Result]) -> None:
-        """Add the rows of results, which are on disk when this returns; error rows in order only."""
-        rows = [self._row_of(*result) for result in results]
-        good = [row for row in rows if self._in_order or "error" not in row]
-        self._file.append(good)
-        self._failed += [row for row in rows if not self._in_order and "error" in row]
-        if self._on_rows is not None:
-            self._on_rows(rows)
-
-    def finish(self) -> None:
-        """Add the error rows that were kept back."""
-        if self._failed:
-            self._file.append(self._failed)
-
-    def rows(self) -> Iterator[Row]:
-        """The rows of all items, in the order of the items."""
-        return self._file.rows() if self._in_order else self._file.rows_of(self._ids)
-
-
-class RowFile:
-    """A JSON Lines file that grows row by row, and that a later run continues.
-
-    Rows are on disk when `append` returns. When a later run appends its first rows, a line that a crash cut off and
-    the rows with an `error` at the end are removed, to be made again; until then the file stays as it is. The file is
-    locked until it is closed; a process that ends in any way frees it.
-
-    A file that may be another's is never changed. Each row begins with its id and the `mark`, by which it is known.
-
-    Attributes:
-        path: the file.
-        mark: the fields that every row of the file carries, including error rows: "settings", or all shared fields if
-            the rows have no settings.
-    """
-
-    def __init__(self, path: Path, shared: Row) -> None:
-        """Open or create `path`.
-
-        Args:
-            path: the file, or a link to it.
-            shared: fields that every finished row of one file shares; rows with other values belong to another run.
-                At least one.
+        """Write the rows of results, and return when they are on disk; error rows that stand last are kept back.
 
         Raises:
-            InputError: another process is writing the file.
-            ResumeMismatch: the file holds rows of another run, or lines that may not be rows of dgmark.
-            InputError: the file cannot be written.
+            InputError: the disk is full, or the file cannot be written for another reason. The file then ends with a
+                whole row, and can be resumed.
         """
-        self.path = path
-        self.mark = {SETTINGS: shared[SETTINGS]} if SETTINGS in shared else dict(shared)
-        self._file = _opened(path)
-        try:
-            lock(self._file, path)
-            self._keep = self._length_to_keep(shared)  # bytes
-        except BaseException:
-            self._file.close()
-            raise
+        rows = [self._row_of(*result) for result in results]
+        if not self._in_order:
+            self._failed += [row for row in rows if "error" in row]
+        self._write(row for row in rows if self._in_order or "error" not in row)
+        self._on_rows(rows)
+
+    def finish(self) -> None:
+        """Write the error rows that were kept back."""
+        if self._failed:
+            self._write(self._failed)
 
     def rows(self) -> Iterator[Row]:
-        """Read the rows that the file keeps, in order; one is in memory at a time."""
+        """Read the rows that the file keeps, in their order; one is in memory at a time."""
         with self._lines() as lines:
             left = self._keep
             for line in lines:
@@ -229,8 +153,11 @@ class RowFile:
                 left -= len(line)
                 yield json.loads(line)
 
-    def rows_of(self, ids: Iterable[str]) -> Iterator[Row]:
-        """Read the rows of these ids that the file keeps, in the order of the ids; one is in memory at a time."""
+    def rows_of_items(self) -> Iterator[Row]:
+        """Read the row of each item, in the order of the items; one is in memory at a time."""
+        if self._in_order:
+            yield from self.rows()
+            return
         places: dict[str, int] = {}
         with self._lines() as lines:
             at = 0
@@ -239,17 +166,11 @@ class RowFile:
                     break
                 places[json.loads(line)["id"]] = at
                 at += len(line)
-            for row_id in ids:
+            for row_id in self._ids:
                 lines.seek(places[row_id])
                 yield json.loads(lines.readline())
 
-    def append(self, rows: Iterable[Row]) -> None:
-        """Write rows, and return when they are on disk.
-
-        Raises:
-            InputError: the disk is full, or the file cannot be written for another reason. The file then ends with a
-                whole row, and can be resumed.
-        """
+    def _write(self, rows: Iterable[Row]) -> None:
         content = "".join(to_line({"id": row["id"], **self.mark, **row}) + "\n" for row in rows).encode()
         descriptor, left = self._file.fileno(), memoryview(content)
         try:
@@ -314,15 +235,11 @@ class RowFile:
             )
         return row
 
-    def close(self) -> None:
-        """Let other processes write the file."""
-        self._file.close()
-
     def __enter__(self) -> "RowFile":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self._file.close()
 
 
 def _opened(path: Path) -> IO[bytes]:

@@ -8,91 +8,30 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
-from dgmark.arguments.checks import instance
 from dgmark.arguments.contents import as_text, id_of_row, is_id, is_missing
 from dgmark.detection.reading.disguises.markup_signs import markup_note
 from dgmark.errors import InputError, NoTexts
 from dgmark.files.inputs import MAX_LINE_BYTES, STDIN, STDIN_NAME, checked_size, decode, open_input
 from dgmark.files.outputs import is_protected
-from dgmark.rows.documents import MAX_BYTES, Document, folder_suffixes, read_opened
+from dgmark.rows.documents import MAX_BYTES, Document, folder_suffixes, members_of, read_opened
 from dgmark.rows.item import Item, Row
 from dgmark.rows.jsonl import SUFFIXES, is_rows, open_lines, read_rows, rows_or_text
 from dgmark.rows.parquet import PARQUET_SUFFIXES, is_parquet, parquet_rows
-from dgmark.rows.tables import ID_COLUMN, TEXT_COLUMN, Columns
+from dgmark.rows.tables import ANY_ROWS, ID_COLUMN, RowReading
 
 PROMPT_COLUMN = "prompt"
 # characters of a text, or token ids of a response: more than the Bible has
 MAX_CHARS = 5_000_000
-_EMPTY, _MISSING = "the text is empty", "there is no text: the value is missing"
+_MISSING = "there is no text: the value is missing"
 _IDS = "token_ids"  # the column or field of token ids
 _TABLES = (".csv", ".tsv", ".xlsx")
 
-
-@dataclass(frozen=True)
-class RowReading:
-    """What is read of the rows of files and tables.
-
-    Attributes:
-        text_column: the column or field that holds the texts, or lists of token ids; by default "text". The columns of
-            a table beside one that was named are none of its text.
-        id_column: the column or field of the rows' ids, of which each row must have one; by default "id". Without it a
-            row whose "id" is missing is named by its place.
-        key_column: the column or field that names the key of each row.
-        prefer_ids: take the ids of a row that holds both a text and "token_ids".
-        name_files: state the file of each row, as where several files may have rows of one id.
-
-    Raises:
-        SettingsError: the name of a column is not a text.
-    """
-
-    text_column: str | None = None
-    id_column: str | None = None
-    key_column: str | None = None
-    prefer_ids: bool = False
-    name_files: bool = False
-
-    def __post_init__(self) -> None:
-        for name, column in (("texts", self.text_column), ("ids", self.id_column), ("keys", self.key_column)):
-            if column is not None:
-                instance(f"the column of {name}", column, str)
-
-    @property
-    def column(self) -> str:
-        """The column of the texts."""
-        return self.text_column or TEXT_COLUMN
-
-    @property
-    def columns(self) -> Columns:
-        """The columns of a table."""
-        return Columns(self.text_column, self.id_column, self.key_column)
-
-    def item(self, fields: Row, source: str, default_id: str, place: str | None = None) -> Item:
-        """The item of a row, with its fields as the content.
-
-        Args:
-            fields: the fields.
-            source: the file of the row.
-            default_id: what names the row if it has no id.
-            place: where the row stands, if its own id does not say so.
-        """
-        file = source if self.name_files else None
-        value = fields.get(self.id_column or ID_COLUMN)
-        row_id = id_of_row(value)
-        key = None if self.key_column is None else as_text(fields.get(self.key_column))
-        if row_id is None and self.id_column is not None:
-            why = f"the row has no id: give each row a text or a whole number in column {self.id_column}"
-            return Item(default_id, file=file).failed(why)
-        if row_id is None:
-            row_id, place = (default_id, None) if is_missing(value) else (str(value), place)
-        return Item(row_id, fields, place=place, file=file, key=key)
-
-
-ANY_ROWS = RowReading()
+Content = TypeVar("Content", str, list[int])
 
 
 # --- texts to score
@@ -135,32 +74,44 @@ def read_texts(
             except InputError as error:
                 yield _unreadable(file, error)
     elif is_rows(source) or is_parquet(source):
-        for item in _rows_in(source, reading, reading.column, ids_column=_IDS):
+        for item in _rows_in(source, reading, _IDS):
             yield _with_text(item, reading)
     elif source == STDIN:
-        yield from _from_stdin(reading)
+        yield from _from_stdin(replace(reading, name_files=False))
     else:
-        with open_input(source, "a document, a folder, or -") as opened:
-            document = _read_document(opened, source, reading.columns)
-        yield from _items_of(source, document, reading)
+        with open_input(source, "a document, a folder, or -") as opened, _on_disk(opened) as document:
+            yield from _items_in(document, source, reading, on_skip)
 
 
-def _rows_in(source: str, reading: RowReading, column: str, *, ids_column: str | None = None) -> Iterator[Item]:
+def _rows_in(source: str, reading: RowReading, ids_column: str | None = None) -> Iterator[Item]:
     """The rows of JSON Lines or Parquet, each with its fields."""
     if is_rows(source):
         for row in read_rows(source):
             yield _item_of(row, source, reading)
         return
-    rows = parquet_rows(source, column, reading.columns, ids_column=ids_column, prefer_ids=reading.prefer_ids)
-    for number, fields in enumerate(rows):
-        yield reading.item(fields, source, str(number), str(number))
+    for number, fields in enumerate(parquet_rows(source, reading, ids_column)):
+        yield _row_item(reading, fields, source, str(number), str(number))
 
 
 def _item_of(row: Row | Item, source: str, reading: RowReading) -> Item:
     """The item of a row of JSON Lines, which has an id already."""
     if isinstance(row, Item):
         return replace(row, file=source) if reading.name_files else row
-    return reading.item(row, source, row[ID_COLUMN])
+    return _row_item(reading, row, source, row[ID_COLUMN])
+
+
+def _row_item(reading: RowReading, fields: Row, source: str, default_id: str, place: str | None = None) -> Item:
+    """The item of a row with these fields; one without an id has the default id, and one with an id the place."""
+    file = source if reading.name_files else None
+    value = fields.get(reading.id_column or ID_COLUMN)
+    row_id = id_of_row(value)
+    key = None if reading.key_column is None else as_text(fields.get(reading.key_column))
+    if row_id is None and reading.id_column is not None:
+        why = f"the row has no id: give each row a text or a whole number in column {reading.id_column}"
+        return Item(default_id, file=file).failed(why)
+    if row_id is None:
+        row_id, place = (default_id, None) if is_missing(value) else (str(value), place)
+    return Item(row_id, fields, place=place, file=file, key=key)
 
 
 def _unreadable(source: str, error: InputError) -> Item:
@@ -177,17 +128,35 @@ def _from_stdin(reading: RowReading) -> Iterator[Item]:
                 yield _with_text(_item_of(row, STDIN, reading), reading)
             return
     with _spooled(found) as copy:
-        document = read_opened(copy, "stdin", reading.columns)
-    yield from _items_of("stdin", document, reading)
+        yield from _items_in(copy, "stdin", reading, None)
 
 
-def _read_document(file: BufferedIOBase, name: str, columns: Columns) -> Document:
-    """Read an open document; what comes out of a pipe is copied first, up to the limit of a file's size."""
-    on_disk = cast(BinaryIO, file)
-    if stat.S_ISREG(os.fstat(on_disk.fileno()).st_mode):
-        return read_opened(on_disk, name, columns)
-    with _spooled(file.read(MAX_BYTES + 1)) as copy:
-        return read_opened(copy, name, columns)
+def _items_in(
+    file: BinaryIO, name: str, reading: RowReading, on_skip: Callable[[str], object] | None
+) -> Iterator[Item]:
+    """The texts of a document, or of those in an archive or a mailbox; one of these that is damaged has an error."""
+    members = [*members_of(file, name)]
+    if not members:
+        yield from _items_of(name, read_opened(file, name, reading), reading)
+    elif not any(unpack for _, unpack in members):
+        raise InputError(f"{name} is an archive that holds no document")
+    for member, unpack in members:
+        if unpack is None:
+            if on_skip:
+                on_skip(member)
+            continue
+        try:
+            with _spooled(unpack()) as copy:
+                document = read_opened(copy, member, reading)
+            yield from _items_of(member, document, replace(reading, name_files=True))
+        except InputError as error:
+            yield _unreadable(member, error)
+
+
+def _on_disk(file: BufferedIOBase) -> BinaryIO:
+    """The file, or a copy of what comes out of a pipe, up to the limit of a file's size."""
+    is_file = stat.S_ISREG(os.fstat(cast(BinaryIO, file).fileno()).st_mode)
+    return cast(BinaryIO, file) if is_file else _spooled(file.read(MAX_BYTES + 1))
 
 
 def _spooled(content: bytes) -> BinaryIO:
@@ -253,25 +222,24 @@ def _is_key(path: Path) -> bool:
         return False
 
 
-def _items_of(name: str, document: Document, reading: RowReading = ANY_ROWS) -> Iterator[Item]:
+def _items_of(name: str, document: Document, reading: RowReading) -> Iterator[Item]:
     """The text of a document, or the texts of a table."""
-    if document.is_table:
-        items = [_with_text(item, reading) for item in _rows_of_table(name, document, reading)]
-    else:
-        items = [_checked(Item(name), document.text)]
-    left_out = document.incomplete, document.uncertain_because
+    about: dict[str, Any] = {"incomplete": document.incomplete, "uncertain_because": document.uncertain_because}
+    items = (
+        _rows_of_table(name, document, reading) if document.is_table else [Item(name, {reading.column: document.text})]
+    )
     for item in items:
-        if item.error is None:
-            notes = (*document.notes, *item.notes)
-            item = replace(item, kind=document.kind, notes=notes, incomplete=left_out[0], uncertain_because=left_out[1])
-        yield item
+        item = _with_text(item, reading)
+        # a document that is no table has its own notes on markup
+        notes = (*document.notes, *(item.notes if document.is_table else ()))
+        yield replace(item, kind=document.kind, notes=notes, **about) if item.error is None else item
 
 
 def _rows_of_table(name: str, document: Document, reading: RowReading) -> Iterator[Item]:
     """The rows of a table; one without an id of its own is named by its file and place."""
     for row in document.table:
         fields = {reading.id_column or ID_COLUMN: row.row_id, reading.key_column: row.key, reading.column: row.text}
-        item = reading.item(cast(Row, fields), name, f"{name}:{row.place}", row.place)
+        item = _row_item(reading, cast(Row, fields), name, f"{name}:{row.place}", row.place)
         yield item if item.place is not None else replace(item, file=None)  # which its id begins with
 
 
@@ -279,37 +247,46 @@ def _with_text(item: Item, reading: RowReading) -> Item:
     """The item of a row with its text or ids in place of its fields, see `RowReading`."""
     if item.error is not None:
         return item
-    row: Row = item.content
+    try:
+        content = _content_of(item.content, reading)
+    except InputError as error:
+        return replace(item, content=None).failed(error)
+    note = markup_note(content) if isinstance(content, str) else None  # rows have no kind of their own
+    return replace(item, content=content, notes=() if note is None else (note,))
+
+
+def _content_of(row: Row, reading: RowReading) -> str | list[int]:
+    """The text or the ids of a row.
+
+    Raises:
+        InputError: it has none that can be scored.
+    """
     text, ids = row.get(reading.column), row.get(_IDS)
     if isinstance(text, list):
         text, ids = None, text
     if isinstance(ids, list) and (reading.prefer_ids or text is None):
-        if len(ids) > MAX_CHARS:
-            return _unusable(item, _too_long(f"the row has {len(ids)} token ids"))
         if not are_ids(ids):
-            return _unusable(item, '"token_ids" are not all whole numbers')
-        return replace(item, content=ids) if ids else _unusable(item, _EMPTY)
+            raise InputError('"token_ids" are not all whole numbers')
+        return _checked(ids)
     if isinstance(text, str):
-        note = markup_note(text)  # rows have no kind of their own
-        return _checked(item, text, () if note is None else (note,))
+        return _checked(text)
     if reading.column in row and text is None and not row.get("error"):
-        return _unusable(item, _MISSING)
-    return _unusable(item, str(row.get("error") or f'no "{reading.column}" and no "token_ids"'))
+        raise InputError(_MISSING)
+    raise InputError(str(row.get("error") or f'no "{reading.column}" and no "token_ids"'))
 
 
-def _checked(item: Item, text: str, notes: tuple[str, ...] = ()) -> Item:
-    """The item with this text, if it can be scored."""
-    if len(text) > MAX_CHARS:
-        return _unusable(item, _too_long(f"the text has {len(text)} characters"))
-    return replace(item, content=text, notes=notes) if text.strip() else _unusable(item, _EMPTY)
+def _checked(content: Content) -> Content:
+    """A text, or ids.
 
-
-def _unusable(item: Item, why: str) -> Item:
-    return replace(item, content=None, error=InputError(why))
-
-
-def _too_long(what: str) -> str:
-    return f"{what}, and {MAX_CHARS} are allowed: cut it into parts"
+    Raises:
+        InputError: there is nothing in it, or more than can be scored.
+    """
+    if len(content) > MAX_CHARS:
+        what = "the text has {} characters" if isinstance(content, str) else "the row has {} token ids"
+        raise InputError(f"{what.format(len(content))}, and {MAX_CHARS} are allowed: cut it into parts")
+    if not content or (isinstance(content, str) and content.isspace()):
+        raise InputError("the text is empty")
+    return content
 
 
 # --- rows to write
@@ -329,11 +306,11 @@ def read_prompts(source: str, reading: RowReading, *, one_text: bool = False) ->
         InputError: it has no such column, or is neither of these.
     """
     if is_parquet(source) or is_rows(source):
-        yield from _rows_in(source, reading, reading.column)
+        yield from _rows_in(source, reading)
         return
     if source.lower().endswith(_TABLES):
-        with open_input(source, "a table") as opened:
-            document = _read_document(opened, source, reading.columns)
+        with open_input(source, "a table") as opened, _on_disk(opened) as table:
+            document = read_opened(table, source, reading)
         yield from _rows_of_table(source, document, reading)
         return
     with open_lines(source) as file:

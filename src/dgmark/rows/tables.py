@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from dgmark.arguments.checks import instance
 from dgmark.errors import InputError
 from dgmark.rows.delimited import read_delimited
 
@@ -26,21 +28,41 @@ class Table(NamedTuple):
     rows: list[tuple[str, list[str]]]
 
 
-class Columns(NamedTuple):
-    """The names of the columns of a table that are read.
+@dataclass(frozen=True)
+class RowReading:
+    """What is read of the rows of files and tables.
 
     Attributes:
-        text: the column of the texts; None for "text".
-        id: the column of the rows' ids; None for "id", if there is one.
-        key: the column that names the key of each row; None for none.
+        text_column: the column or field that holds the texts, or lists of token ids; by default "text". The columns of
+            a table beside one that was named are none of its text.
+        id_column: the column or field of the rows' ids, of which each row must have one; by default "id", without which
+            a row is named by its place.
+        key_column: the column or field that names the key of each row.
+        prefer_ids: take the ids of a row that holds both a text and "token_ids".
+        name_files: state the file of each row, as where several files may have rows of one id.
+
+    Raises:
+        SettingsError: the name of a column is not a text.
     """
 
-    text: str | None = None
-    id: str | None = None
-    key: str | None = None
+    text_column: str | None = None
+    id_column: str | None = None
+    key_column: str | None = None
+    prefer_ids: bool = False
+    name_files: bool = False
+
+    def __post_init__(self) -> None:
+        for name, column in (("texts", self.text_column), ("ids", self.id_column), ("keys", self.key_column)):
+            if column is not None:
+                instance(f"the column of {name}", column, str)
+
+    @property
+    def column(self) -> str:
+        """The column of the texts."""
+        return self.text_column or TEXT_COLUMN
 
 
-DEFAULT_COLUMNS = Columns()
+ANY_ROWS = RowReading()
 
 
 class TextRow(NamedTuple):
@@ -91,7 +113,7 @@ def delimited_table(text: str, column: str) -> Table:
     return Table(header.cells, [(str(row.number), row.cells) for row in filled])
 
 
-def texts_of(tables: Sequence[Table], columns: Columns) -> Texts:
+def texts_of(tables: Sequence[Table], reading: RowReading) -> Texts:
     """The texts of the column of each table that has it.
 
     A column that was named is the whole text of its row. Of the column "text", which is looked for where none was named
@@ -101,7 +123,7 @@ def texts_of(tables: Sequence[Table], columns: Columns) -> Texts:
         InputError: no table has the column, or a table with it has two columns of one name or lacks a column that was
             named; the message continues a sentence that begins with the file's name.
     """
-    column = TEXT_COLUMN if columns.text is None else columns.text
+    column, id_column = reading.column, reading.id_column or ID_COLUMN
     rows: list[TextRow] = []
     others: Counter[str] = Counter()  # letters of the other columns
     having = [table for table in tables if _has(table.header, column)]
@@ -109,12 +131,12 @@ def texts_of(tables: Sequence[Table], columns: Columns) -> Texts:
         raise _lacks(tables, column, "--text-column")
     for table in having:
         names = [_name(cell) for cell in table.header]
-        for named, option in ((columns.id, "--id-column"), (columns.key, "--key-column")):
+        for named, option in ((reading.id_column, "--id-column"), (reading.key_column, "--key-column")):
             if named is not None and _name(named) not in names:
                 raise _lacks([table], named, option)
         text_at, id_at, key_at = (
             names.index(_name(name)) if name is not None and _name(name) in names else None
-            for name in (column, columns.id or ID_COLUMN, columns.key)
+            for name in (column, id_column, reading.key_column)
         )
         for place, cells in table.rows:
             row_id, key = (None if at is None else cells[at] or None for at in (id_at, key_at))
@@ -125,8 +147,8 @@ def texts_of(tables: Sequence[Table], columns: Columns) -> Texts:
     without = len(tables) - len(having)
     sheets = (f'{without} of its {len(tables)} sheets have no column "{column}" and are left out',) if without else ()
     repeated = sum(count > 1 for row_id, count in Counter(row.row_id for row in rows).items() if row_id is not None)
-    how = (f'{repeated} ids of the column "{columns.id or ID_COLUMN}" are those of several rows',) if repeated else ()
-    notes = () if columns.text is not None else _notes([row.text for row in rows], others, column)
+    how = (f'{repeated} ids of the column "{id_column}" are those of several rows',) if repeated else ()
+    notes = () if reading.text_column is not None else _notes([row.text for row in rows], others, column)
     return Texts(tuple(rows), (*sheets, *notes), how)
 
 

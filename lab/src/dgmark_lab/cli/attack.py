@@ -12,13 +12,14 @@ import typer
 from dgmark.arguments.digests import sha256_of
 from dgmark.cli.console import command_errors
 from dgmark.cli.options import AsRows, RowsOut
-from dgmark.cli.written import RowOutput, items_of, write_rows
+from dgmark.cli.written import items_of, write_rows
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.files.inputs import STDIN
 from dgmark.files.outputs import check_output
 from dgmark.rows.item import SOURCE_SHA256, Item, Row
 from dgmark.rows.jsonl import SUFFIXES
-from dgmark.rows.sources import ANY_ROWS, read_prompts, read_texts
+from dgmark.rows.sources import read_prompts, read_texts
+from dgmark.rows.tables import ANY_ROWS
 from dgmark_lab.attacks import ATTACKS, Attack
 from dgmark_lab.attacks import attack as attack_named
 from dgmark_lab.cli.baselines import print_kinds
@@ -66,8 +67,8 @@ def attack(
     check_output(out, [inputs or STDIN])
     items = items_of(_items(inputs), _item, seed=seed, purpose="text to attack")
     shared: Row = {"attack": name, "options": asdict(chosen)}  # type: ignore[call-overload]
-    output = RowOutput(ATTACK_SCHEMA, out, shared, source="text or seed", as_json=as_json)
-    write_rows(items, lambda batch, _: [_attacked(chosen, item, shared) for item in batch], output)
+    about: Any = {"schema": ATTACK_SCHEMA, "out": out, "source": "text or seed", "as_json": as_json}
+    write_rows(items, lambda batch, _: [_attacked(chosen, item, shared) for item in batch], shared=shared, **about)
 
 
 def _items(source: str | None) -> Iterator[Item]:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -13,12 +13,13 @@ from rich.table import Table
 
 from dgmark.arguments.digests import sha256_of
 from dgmark.cli.console import command_errors, stderr, stdout
-from dgmark.cli.written import RowOutput, items_of, write_rows
+from dgmark.cli.written import items_of, write_rows
 from dgmark.errors import DgmarkError, InputError
 from dgmark.files.outputs import check_output
 from dgmark.rows.item import SOURCE_SHA256, Item, Row
 from dgmark.rows.jsonl import read_good_rows
-from dgmark.rows.sources import ANY_ROWS, read_prompts
+from dgmark.rows.sources import read_prompts
+from dgmark.rows.tables import ANY_ROWS
 from dgmark_lab.chat_endpoint import ChatEndpoint
 from dgmark_lab.evaluate.estimates import mean
 from dgmark_lab.evaluate.rating import QUESTION_VERSION, Preference, Rater, Rating, mean_scores
@@ -74,13 +75,13 @@ def rate(
         "questions": QUESTION_VERSION,
         "compared": others is not None,
     }
-    output = RowOutput(RATING_SCHEMA, out, shared, source="text, other text or seed")
 
     def work(batch: list[Item], _: Callable[[int], None]) -> list[Row | DgmarkError]:
         with ThreadPoolExecutor(parallel) as threads:
             return [*threads.map(lambda item: _row(rater, item, shared), batch)]
 
-    write_rows(items, work, output, batch_size=parallel)
+    about: Any = {"schema": RATING_SCHEMA, "out": out, "source": "text, other text or seed"}
+    write_rows(items, work, shared=shared, batch_size=parallel, **about)
     ids = {item.row_id for item in items}
     _print_summary(
         [row for row in read_good_rows(str(out)) if row["id"] in ids and "error" not in row],

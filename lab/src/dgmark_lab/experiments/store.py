@@ -26,7 +26,7 @@ from dgmark.files.outputs import atomic_write
 from dgmark.rows.item import Item, Row, Tally
 from dgmark.rows.jsonl import read_rows
 from dgmark.rows.run import run
-from dgmark.rows.sinks import RowSink
+from dgmark.rows.sinks import RowFile
 from dgmark.version import __version__
 
 Kind = Literal["texts", "attacked", "perplexity", "ratings", "comparisons", "scores"]
@@ -130,8 +130,8 @@ class Store:
             return make([item.content for item in items])
 
         items = [Item(row_id, content) for row_id, content in todo.items()]
-        sink = RowSink(self.path(kind, name), same, row_of)
-        run(items, work, sink, tally=tally, batch_size=batch, on_start=tell, on_results=tell)
+        file = RowFile(self.path(kind, name), same, row_of)
+        run(items, work, file, tally=tally, batch_size=batch, on_start=tell, on_results=tell)
 
     def write_plan(self, name: str, plan: dict[str, Any]) -> None:
         """Write which rows belong to a run."""

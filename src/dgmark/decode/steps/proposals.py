@@ -428,8 +428,10 @@ class Proposer:
         changed, forbidden = self._side.logits(step), self.forbidden
         if refused is not None:
             forbidden = refused[places.index].index_fill(-1, forbidden, True)
-        # edits are drawn plainly
-        uncommitted = ids[places.canvas, window.start + places.column] == self._mask_id
+        keyed = None
+        if self._side.steers(self._config):  # committed tokens, which may be edited, are drawn plainly
+            uncommitted = ids[places.canvas, window.start + places.column] == self._mask_id
+            keyed = keyed_draw(self._side, self._config, places, uncommitted)
         proposals = propose(
             logits[places.index] if changed is None else changed,
             self._draws.uniforms(rows, low, masked.shape[1])[places.index],
@@ -437,7 +439,7 @@ class Proposer:
             self._config,
             tempered=self._tempered,
             noise=self._noise(step, low),
-            keyed=keyed_draw(self._side, self._config, places, uncommitted),
+            keyed=keyed,
         )
         tokens, rewards, scores = map(places.scatter, (proposals.tokens, proposals.rewards, proposals.scores))
         if self._config.strategy == "left_to_right":

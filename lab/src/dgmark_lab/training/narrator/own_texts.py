@@ -6,6 +6,7 @@ temperature 1, they are easier to predict than texts by people.
 
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from torch import Tensor
 from transformers import LlamaForCausalLM, LogitsProcessorList, RepetitionPenaltyLogitsProcessor
 
 from dgmark.checkpoint.families import BLOCK_LLAMA
-from dgmark.checkpoint.tokenizer import read_tokenizer
+from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.cli.console import stderr
-from dgmark.rows.sinks import RowFile
+from dgmark.rows.item import Item, Row
+from dgmark.rows.run import run
+from dgmark.rows.sinks import Result, RowFile
 from dgmark_lab.evaluate.diversity import repeated_ngrams
 from dgmark_lab.training.config import OwnTexts, Sampling
 
@@ -48,27 +51,35 @@ def write_own_texts(base: Path, path: Path, settings: OwnTexts) -> None:
     Raises:
         ResumeMismatch: the file holds other rows, or texts of other settings.
     """
-    with RowFile(path, {"settings": settings.model_dump(exclude={"texts"})}) as file:
-        batches = -(-settings.texts // settings.batch)
-        done = {row["id"] for row in file.rows()}
-        missing = [number for number in range(batches) if str(number) not in done]
-        if not missing:
-            return
-        tokenizer = read_tokenizer(base, base.name)
-        network = LlamaForCausalLM.from_pretrained(base, dtype=torch.float32)
-        for number in missing:
-            rng = np.random.default_rng((settings.seed, number))
-            endless = requests(rng)
-            prompts = tokenizer.encode_batch([TURN.format(prompt=next(endless)) for _ in range(settings.batch)])
-            seed = int(rng.integers(2**62))
-            answers = sample(network, prompts, settings.length, tokenizer.end_ids, settings.sampling, seed)
-            texts = [
-                {"prompt": prompt, "text": text, "plain": tokenizer.decode(text)}
-                for prompt, text in zip(prompts, answers, strict=True)
-                if repeated_ngrams(text) <= settings.most_repeated
-            ]
-            file.append([{"id": str(number), "texts": texts}])
-            stderr().print(f"{path}: batch {number + 1} of {batches}, {len(texts)} texts kept")
+    batches = -(-settings.texts // settings.batch)
+    file = RowFile(path, {"settings": settings.model_dump(exclude={"texts"})})
+    base_model = cache(
+        lambda: (read_tokenizer(base, base.name), LlamaForCausalLM.from_pretrained(base, dtype=torch.float32))
+    )
+
+    def work(items: list[Item]) -> list[Row]:
+        return [{"id": item.row_id, "texts": _answers(*base_model(), int(item.row_id), settings)} for item in items]
+
+    def tell(results: list[Result]) -> None:
+        for item, row in results:
+            kept = len(row["texts"])
+            stderr().print(f"{path}: batch {int(item.row_id) + 1} of {batches}, {kept} texts kept")
+
+    run([Item(str(number)) for number in range(batches)], work, file, batch_size=1, on_results=tell)
+
+
+def _answers(tokenizer: Tokenizer, network: LlamaForCausalLM, number: int, settings: OwnTexts) -> list[Row]:
+    """The texts of a batch, but for those that repeat themselves too much."""
+    rng = np.random.default_rng((settings.seed, number))
+    endless = requests(rng)
+    prompts = tokenizer.encode_batch([TURN.format(prompt=next(endless)) for _ in range(settings.batch)])
+    seed = int(rng.integers(2**62))
+    answers = sample(network, prompts, settings.length, tokenizer.end_ids, settings.sampling, seed)
+    return [
+        {"prompt": prompt, "text": text, "plain": tokenizer.decode(text)}
+        for prompt, text in zip(prompts, answers, strict=True)
+        if repeated_ngrams(text) <= settings.most_repeated
+    ]
 
 
 @torch.inference_mode()
