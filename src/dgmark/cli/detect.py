@@ -20,7 +20,7 @@ from dgmark.cli.written import tell_counts
 from dgmark.detection.results.sentences import options_of, rarity
 from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.statistics.rules import seconds_to_check, work_of
-from dgmark.errors import DgmarkError, InputError, SettingsError, each
+from dgmark.errors import DgmarkError, InputError, SettingsError, each, without_errors
 from dgmark.files.inputs import STDIN, named_file, names_of
 from dgmark.files.outputs import atomic_write, check_output
 from dgmark.report.joined import MAX_REPORTS, JoinedReport, write_joined
@@ -56,7 +56,9 @@ def detect(
         list[str] | None, typer.Argument(help="Documents, JSON Lines, Parquet, folders; - is standard input.")
     ] = None,
     ids: Annotated[bool, typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".')] = False,
-    text_column: Annotated[str | None, typer.Option(help="Column or field of the texts.", show_default="text")] = None,
+    text_column: Annotated[
+        str | None, typer.Option(help="Column of the texts, or field: messages[-1].content.", show_default="text")
+    ] = None,
     id_column: opt.IdColumn = None,
     prefix: opt.Prefix = "",
     workers: Annotated[int, typer.Option(min=1, max=MAX_WORKERS, help="Number of processes.")] = 1,
@@ -157,16 +159,16 @@ def _write_report(
         item, detection = result
         return Report.of(scorer, item.name, item.content, detection=detection, notes=item.notes, **about)
 
-    if len(results) == 1:
-        report = made(results[0])
+    reports = each(made, [item.error or (item, detection) for item, detection in results])
+    good = [report for report in reports if isinstance(report, Report)]
+    if len(results) == 1 or not good:
+        (report, *_) = without_errors(reports)
         for path in options.report or ():
             write_report(report, path, signer=signer)
         return
-    reports = each(made, [result if result[0].error is None else result[0].error for result in results])
-    pairs = [(item.name, report) for (item, _), report in zip(results, reports, strict=True)]
-    unanswered = [f"{of}: {report}" for of, report in pairs if isinstance(report, DgmarkError)]
-    documents = [to_json(report).decode() for report in reports if isinstance(report, Report)]
-    joined = JoinedReport.of(documents, name, None, unanswered)
+    named = zip([item.name for item, _ in results], reports, strict=True)
+    unanswered = [f"{of}: {report}" for of, report in named if isinstance(report, DgmarkError)]
+    joined = JoinedReport.of([to_json(report).decode() for report in good], name, None, unanswered)
     for path in options.report or ():
         write_joined(joined, path, signer=signer)
 

@@ -12,6 +12,7 @@ import typer
 
 from dgmark.cli.option_groups import OptionGroup
 from dgmark.decode.config import SettingField, Settings, setting_fields
+from dgmark.watermark.key import WatermarkKey
 
 # --- the key
 NewKeyFile = Annotated[
