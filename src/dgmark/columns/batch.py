@@ -86,7 +86,7 @@ class Batch(ABC):
         rows = [
             {"error": str(result)}
             if isinstance(result, DgmarkError)
-            else {name: plain(getattr(result, name)) for name in shared}
+            else {name: _value(getattr(result, name), fields[name]) for name in shared}
             for result in results
         ]
         columns = {prefix + name: [row.get(name) for row in rows] for name in fields}
@@ -231,6 +231,14 @@ def _content_of_row(value: Any) -> Content:
         what = "characters" if isinstance(content, str) else "token ids"
         raise InputError(f"the text has {len(content)} {what}, and {MAX_CHARS} are allowed: cut it into parts")
     return content
+
+
+def _value(value: Any, kind: str) -> Any:
+    """A field as the value of a column, in which a struct has the fields of its type alone."""
+    value = plain(value)
+    if "struct<" not in kind or value is None:
+        return value
+    return [{name: of for name, of in item.items() if f"{name}:" in kind} for item in value]
 
 
 def _array(values: list[Any], kind: str) -> np.ndarray:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.arguments.checks import as_path, flag, instance
-from dgmark.arguments.contents import Content
+from dgmark.arguments.contents import TextOrIds
 from dgmark.arguments.digests import sha256_of
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
@@ -56,7 +56,7 @@ def detector_of(scorer: AnyScorer, detection: Detection) -> Detector:
     raise SettingsError("the detection is of a key that is not looked for: give the scorer that made it")
 
 
-def with_spans(scorer: AnyScorer, detection: Detection, content: Content) -> Detection:
+def with_spans(scorer: AnyScorer, detection: Detection, content: TextOrIds) -> Detection:
     """A detection with the spans of its key, if there can be any: in a text without disguises, by the key's rule.
 
     Raises:
@@ -118,8 +118,9 @@ class ScoringOptions:
             )
         if not self.plain and detectors[0].normalise:
             raise SettingsError("ranges and spans refer to the unchanged text: leave normalisation out")
-        if self.spans and all(why := [one.no_spans for one in detectors]):
-            raise SettingsError(why[0], field="spans")
+        why = detectors[0].no_spans
+        if self.spans and why and all(one.no_spans for one in detectors):
+            raise SettingsError(why, field="spans")
         if isinstance(scorer, Scorer):
             scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
         return scorer
