@@ -108,6 +108,12 @@ def test_without_a_name_all_keys_are_looked_for(client: TestClient) -> None:
     assert "2 keys" in unmarked["sentence"]
 
 
+@pytest.mark.parametrize("body", [{"text": ""}, {"text": " \n"}, {"token_ids": []}])
+def test_an_empty_text_is_an_error_as_in_the_shell(client: TestClient, body: dict[str, object]) -> None:
+    refused = client.post("/v1/detect", json=body)
+    assert (refused.status_code, refused.json()["detail"]) == (422, "the text is empty")
+
+
 def test_ids_are_scored_as_ids(client: TestClient) -> None:
     ids = marked_ids(KEY, 200).tolist()
     fields = client.post("/v1/detect", json={"token_ids": ids, "keys": ["one"], "include_text": True}).json()

@@ -181,13 +181,15 @@ def test_the_demo_has_a_key_and_a_model_and_the_bias_is_that_of_marked_texts(mon
     [
         (["--keys", "."], 5, "holds no key file"),
         (["--keys", ".", "--host", "0.0.0.0"], 2, "--tokens"),
-        (["--keys", ".", "--trust", "none.json"], 4, "none.json"),
+        (["--keys", ".", "--jwks", "none.json"], 4, "none.json"),
+        (["--keys", ".", "--key", "k.json"], 2, "exclude each other"),
+        (["--key", "none.json"], 5, "none.json"),
         (["--keys", ".", "--demo"], 2, "--demo brings its own key"),
         (["--demo", "--n-batch", "64"], 2, "n_batch (--n-batch) is not an option of a model that is not a GGUF file"),
         (["--keys", ".", "--enforce", "--device", "cpu"], 2, "--device, --enforce: only for writing texts"),
         (["--keys", ".", "--bias", "1"], 2, "--bias: only for writing texts"),
         (["--demo", "--bias", "-1"], 2, "bias -1.0 must be greater than or equal to 0"),
-        ([], 2, "give --keys"),
+        ([], 2, "give --key KEY or --keys"),
     ],
 )
 def test_it_says_what_is_wrong_before_it_listens(

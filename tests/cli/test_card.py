@@ -87,8 +87,8 @@ def test_the_table_has_a_column_for_the_key_and_for_spans_if_asked(
         with_keys = shown("--keys", key_file.parent, texts, width=400, monkeypatch=monkeypatch)
     finally:
         (key_file.parent / "second.json").unlink()
-    (row,) = [line for line in with_keys.splitlines() if KEY.fingerprint in line]
-    assert re.search("│ found +│", row)
+    (row,) = [line for line in with_keys.splitlines() if f"│ {key_file.name} " in line]
+    assert re.search(r"│ found in part \(5\d%\) +│", row)
     with_spans = on_one_line(shown("--key", key_file, "--spans", texts, width=400, monkeypatch=monkeypatch))
     assert re.search(r"mixed.txt │ found in part \(5\d%\) │ 1,\d+ to 2,\d+ │ (once|1) in ", with_spans)
     assert re.search(r"human.txt │ not found │ none │", with_spans)

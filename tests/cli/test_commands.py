@@ -14,6 +14,7 @@ import pytest
 from dgmark import WatermarkKey
 from dgmark.checkpoint.folder import BUILTIN, builtin_folder
 from dgmark.cli.demo import SHOWS
+from dgmark.detection.statistics.p_values import q_values
 from dgmark.watermark.position import tables_of
 from support.cases import cases
 from support.command_line import complaint, rows, run
@@ -166,6 +167,25 @@ def test_every_format_reports_the_same(key_file: Path, marked: list[int], tmp_pa
     assert "\nb\tinconclusive: too short\t" in table
 
 
+def test_many_texts_share_one_false_discovery_rate(key_file: Path, tmp_path: Path, marked: list[int]) -> None:
+    (file := tmp_path / "texts.jsonl").write_text(
+        "".join(
+            json.dumps({"id": str(n), "token_ids": marked if n < 2 else [*range(300 + n, 380)]}) + "\n"
+            for n in range(6)
+        )
+    )
+    many = ["detect", "--key", key_file, "--fdr", "0.01", file]
+    found = rows(run(*many, "--json", code=0).stdout)
+    assert [row["q_value"] for row in found] == q_values([row["p_value"] for row in found])
+    by_csv = list(csv.DictReader(StringIO(run(*many, "--format", "csv").stdout)))
+    assert [float(row["q_value"]) for row in by_csv] == [row["q_value"] for row in found]
+    table = run(*many)
+    assert [", 1 in 1,000 trillion" in line for line in table.stdout.splitlines()[1:7]] == [True] * 2 + [False] * 4
+    assert "Of 6 texts at a false-positive rate of 1 in 10,000, up to 0.0006 false alarms" in table.stderr
+    assert run(*many, "--out", tmp_path / "out.jsonl").exit_code == 2
+    assert run("detect", "--key", key_file, "--fdr", "1", file).exit_code == 2
+
+
 def test_the_one_of_many_keys_that_marked_the_text_is_named(tmp_path: Path, marked: list[int]) -> None:
     keys = [known_key("command line"), known_key("another"), known_key("third")]
     for number, key in enumerate(keys):
@@ -183,7 +203,7 @@ def test_the_one_of_many_keys_that_marked_the_text_is_named(tmp_path: Path, mark
     assert rows(some.stdout)[0]["keys_tested"] == 3
     assert f"not tried with {other.fingerprint}: " in some.stderr
     assert run("detect", "--keys", tmp_path, "--key", tmp_path / "0.json", stdin=row).exit_code == 2
-    assert run("detect", "--keys", tmp_path, "--spans", stdin=row).exit_code == 2
+    assert run("detect", "--keys", tmp_path, "--only", "0:9", stdin=row).exit_code == 2
     assert run("detect", "--keys", tmp_path / "none", stdin=row).exit_code == 5
 
 

@@ -5,6 +5,7 @@ import json
 import pickle
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ from dgmark.errors import DgmarkError, InputError, KeyFileError, KeyFileFormat, 
 from dgmark.models.toy import ToyDenoiser
 from support.fresh_process import run_fresh
 from support.known_keys import bound_key, builtin_tokenizer, known_key
-from support.marked_texts import marked_ids
+from support.marked_texts import marked_ids, marked_text
 from support.surprisal_models import HASHED
 from support.unchecked import unchecked
+from support.unmarked_texts import PROSE
 
 KEY = known_key("columns", subkeys=16)
 DETECTOR = Detector(KEY, tokenizer=builtin_tokenizer())
@@ -67,7 +69,7 @@ def values_of(batch: Any, name: str) -> list[Any]:
 def _plain(value: Any) -> Any:
     if value is None or value is pd.NA or (isinstance(value, float) and value != value):
         return None
-    return list(map(int, value)) if isinstance(value, pl.Series | list | np.ndarray) else value
+    return [*value] if isinstance(value, pl.Series | tuple | np.ndarray) else value
 
 
 # ---- detection ----
@@ -83,11 +85,30 @@ def test_the_columns_hold_the_detections_and_the_rest_stays(kind: str) -> None:
     found = [DETECTOR.detect(text) for text in TEXTS]
     assert [one.verdict for one in found] == ["uncertain", "watermarked", "uncertain", "uncertain"]
     for name in DETECT_FIELDS:
-        wanted = [None] * 4 if name == "error" else [getattr(one, name) for one in found]
+        wanted = [None] * 4 if name == "error" else [_plain(getattr(one, name)) for one in found]
         assert values_of(made, name) == wanted, name
     assert "verdict" not in batch
     if kind == "pandas":
         assert made.index.tolist() == [0, 2, 4, 6]
+
+
+@each_kind
+def test_spans_and_hidden_marks_are_told_if_asked(kind: str, tmp_path: Path) -> None:
+    key, other = known_key("spans of columns", rule="bigram"), known_key("another column", rule="bigram")
+    for one in (key, other):
+        one.save(tmp_path / f"{one.fingerprint}.json")
+    marked, prose = marked_text(key, 150), (PROSE / "willows.txt").read_text(encoding="utf-8")[:1500]
+    texts = [f"{prose} {marked} {prose[:600]}", prose, marked.replace(" ", "\u00a0"), None]
+    made = DetectColumns(tmp_path, spans=True)(KINDS[kind](texts, IDS))
+    (span,) = Detector(key, keys_tested=2).spans(texts[0])
+    wanted = {name: value for name, value in asdict(span).items() if name != "subkey"}
+    assert values_of(made, "spans") == [[wanted], [], [], None]
+    first, *shares = values_of(made, "marked_share")
+    assert 0.2 < first < 0.8
+    assert shares == [0, 0, None]
+    assert values_of(made, "normalise_would_change") == [[], [], ["whitespace"], None]
+    with pytest.raises(SettingsError, match="spans finds nothing"):
+        DetectColumns(known_key("position column"), spans=True)
 
 
 BAD: dict[str, Any] = {

@@ -239,7 +239,8 @@ SPANS, RANGES = {"spans": True}, {"only": [(0, 3)]}
     ("scorer", "options", "message"),
     [
         (DETECTOR, SPANS, "spans finds nothing, as it needs a key of rule bigram"),
-        *((Keyring([KEY]), some, "need one key: use a Detector, not a Keyring") for some in (SPANS, RANGES)),
+        (Keyring([KEY]), RANGES, "need one key: use a Detector, not a Keyring"),
+        (Keyring([KEY, KEY]), SPANS, "spans finds nothing, as it needs a key of rule bigram"),
         *((Detector(KEY, normalise=["nfc"]), some, "leave normalisation out") for some in (SPANS, RANGES)),
         (
             Detector(rule_key("kgw", KEY)),

@@ -164,7 +164,7 @@ def test_a_text_without_the_mark_names_the_disguises_in_it(step: str, number: in
     assert found.verdict != "watermarked"
     assert step in found.normalise_would_change
     for sentence in (found.summary, words.verdict_sentence(found, public=True)):
-        assert "--normalise all" in sentence
+        assert " ".join(f"--normalise {one}" for one in found.normalise_would_change) in sentence
         assert f"normalise={list(found.normalise_would_change)}" in sentence
     assert found.to_row("a")["normalise_would_change"] == list(found.normalise_would_change)
     undone = detector_of(found.normalise_would_change).detect(text)
@@ -172,10 +172,30 @@ def test_a_text_without_the_mark_names_the_disguises_in_it(step: str, number: in
     assert undone.verdict == "watermarked" or step == "nfc"  # where other letters stand in place of the marked ones
 
 
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        (unicodedata.normalize("NFD", "한국어로 쓴 글도 자모로 나뉘어 저장될 수 있다. " * 3), ("nfc",)),
+        (unicodedata.normalize("NFD", "ガラスのビンをバスでゴミばこへはこぶ。" * 3), ("nfc",)),
+        (unicodedata.normalize("NFD", "Tiếng Việt có nhiều dấu thanh và dấu mũ. " * 3), ("nfc",)),
+        ("यह वाक्य हिन्दी में लिखा गया है और लंबा है".replace(" ", "\u00a0"), ("whitespace",)),
+        ("이 문장은 한국어로 쓰였고 꽤 길다".replace(" ", "\u3000"), ("whitespace",)),
+        ("هذه جملة مكتوبة باللغة العربية وهي طويلة".replace(" ", "\u2009"), ("whitespace",)),
+        ("Tabs stand between all of these words here".replace(" ", "\t"), ("whitespace",)),
+        # ordinary
+        ("春は　あけぼの　やうやう　白く　なりゆく　山ぎは", ()),
+        ("name\tsize of it\nfirst file here\t12\nsecond file here\t15\n" * 5, ()),
+        ("Il dit\u00a0: «\u00a0Non\u00a0» — et puis\u00a0? Rien\u00a0! " * 5, ()),
+    ],
+)
+def test_disguises_are_seen_in_every_script(text: str, steps: tuple[str, ...]) -> None:
+    assert disguises_in(text) == steps
+
+
 def test_several_keys_are_told_to_take_one() -> None:
     ring = Keyring([known_key("words"), known_key("others")], tokenizer=builtin_tokenizer())
     found = ring.detect(marked_text(known_key("words"), 300).replace(" ", "\u00a0"))
-    assert "test it again for one key with these undone, by --normalise all" in found.summary
+    assert "test it again for one key with these undone, by --normalise " in found.summary
 
 
 @pytest.mark.parametrize(

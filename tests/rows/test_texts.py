@@ -94,6 +94,19 @@ def test_columns_of_rows_are_those_that_are_named(tmp_path: Path) -> None:
     assert str(second.error) == "the row has no id: give each row a text or a whole number in column n"
 
 
+@pytest.mark.parametrize("column", ["messages[-1].content", "body.choices.0.message.content", "a.b"])
+def test_a_field_within_a_row_is_named_by_its_path(tmp_path: Path, column: str) -> None:
+    of_chat = {
+        "messages": [{"content": "Go on"}, {"content": "One."}],
+        "body": {"choices": [{"message": {"content": "One."}}]},
+    }
+    rows = [{**of_chat, "a.b": "One."}, {"messages": [], "body": {"choices": "none"}, "a": [1]}]
+    (path := tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    first, second = read_texts(str(path), RowReading(column))
+    assert (first.content, second.content) == ("One.", None)
+    assert f'no "{column}"' in str(second.error)
+
+
 def test_a_column_that_was_named_is_the_whole_text_of_its_row(tmp_path: Path) -> None:
     (path := tmp_path / "t.csv").write_text("id,text,note\na,Short.," + "Many other letters. " * 40 + "\n")
     (by_default,), (named,) = read_texts(str(path)), read_texts(str(path), RowReading("text"))

@@ -9,7 +9,7 @@ import tempfile
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import PurePath
 from typing import Any
@@ -20,13 +20,11 @@ from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.reading.surprisal import SurprisalModel
-from dgmark.detection.results.finding import Span
 from dgmark.detection.results.legibility import of_document
 from dgmark.detection.results.result import Detection
 from dgmark.detection.results.sentences import heading, meaning, rarity, symbol, verdict_sentence, where
 from dgmark.detection.scorer import Scorer
 from dgmark.detection.statistics.expected import matched_by_chance
-from dgmark.detection.statistics.p_values import bonferroni_p
 from dgmark.detection.statistics.rules import CHARS_A_TOKEN, seconds_to_check, work_of
 from dgmark.errors import InputError, SettingsError, SignatureInvalid
 from dgmark.models.surprisal_models import load_surprisal_model
@@ -36,6 +34,7 @@ from dgmark.report.rate import ChosenRate
 from dgmark.report.signed import read_signed_report
 from dgmark.report.statement import Report
 from dgmark.rows.documents import Document, document_limits, read_opened
+from dgmark.rows.scoring import detector_of, with_spans
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 from dgmark_service.error_answers import ErrorAnswer
@@ -136,11 +135,12 @@ class Checker:
         source = upload or (asked.text if asked.token_ids is None else asked.token_ids) or ""
         content, document = self._read(source, options)
         detection = self._judge(content, document, options)
-        found, unsearched = self._detector_of(detection, options), ""
+        scorer, unsearched = self._scorer(options), ""
+        found = detector_of(scorer, detection)
         if asked.spans and not found.no_spans and not detection.disguised:
             try:
                 _check_span_size(content)
-                detection = detection.with_spans(_paid(found.spans(content), options), content)
+                detection = with_spans(scorer, detection, content)
             except (ErrorAnswer, SettingsError) as error:
                 unsearched = f"Marked spans were not looked for: {error}."
         fields = self._fields(content, detection, options, asked)
@@ -163,15 +163,14 @@ class Checker:
         content, document = self._read(upload or asked.text or "", options)
         name = upload.name if upload and "name" not in asked.model_fields_set else asked.name
         detection = self._judge(content, document, options)
-        found = self._detector_of(detection, options)
+        scorer = self._scorer(options)
+        found = detector_of(scorer, detection)
         if not found.no_spans:
             _check_span_size(content)
         about: dict[str, Any] = {"public": options.public, "service_fpr": options.service_fpr}
         about["notes"] = document.notes if document else ()
         about["commitment"] = self.commitments.get(found.key.fingerprint)
-        report = Report.of(found, name, content, detection=detection, **about)
-        if report.spans:
-            report = replace(report, detection=replace(report.detection, spans=_paid(report.spans, options)))
+        report = Report.of(scorer, name, content, detection=detection, **about)
         return Answer((to_html if asked.format == "html" else to_json)(report), detection.verdict)
 
     def fields(self, body: bytes, model: type[R], document: bool | None) -> R:
@@ -216,6 +215,8 @@ class Checker:
             content: Content = document.text
         else:
             content, document = source, None
+            if not (content.strip() if isinstance(content, str) else content):
+                raise InputError("the text is empty")
         _check_size(content, "one request may hold", self.settings.max_chars)
         return content, document
 
@@ -283,13 +284,6 @@ class Checker:
             raise SettingsError("normalise needs one key: name it with `key`")
         return Keyring(keys, **shared)
 
-    def _detector_of(self, detection: Detection, options: Options) -> Detector:
-        """The detector of the key that was found, which shares the rate with the other keys."""
-        name, fpr = self._name_of(detection, options), options.fpr / len(options.keys)
-        scorer = self._scorer(replace(options, keys=(name,), fpr=fpr))
-        assert isinstance(scorer, Detector)
-        return scorer
-
     def _name_of(self, detection: Detection, options: Options) -> str:
         return next(name for name in options.keys if self.keys[name].fingerprint == detection.key_fingerprint)
 
@@ -334,11 +328,6 @@ class Checker:
                 for span in detection.spans
             ]
         return fields
-
-
-def _paid(spans: tuple[Span, ...], options: Options) -> tuple[Span, ...]:
-    """The spans, whose p-values pay for all keys that were looked for."""
-    return tuple(replace(span, p_value=bonferroni_p(span.p_value, len(options.keys))) for span in spans)
 
 
 def _check_span_size(content: Content) -> None:

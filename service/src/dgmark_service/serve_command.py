@@ -32,7 +32,7 @@ from dgmark.errors import SettingsError, needed_extra
 from dgmark.files.outputs import check_output
 from dgmark.report.signing import SigningKey, read_key_set
 from dgmark.watermark.key import WatermarkKey
-from dgmark.watermark.key_file import write_private
+from dgmark.watermark.key_file import found_key_file, write_private
 from dgmark.watermark.secret import Secret
 from dgmark_service.logs import log_config
 from dgmark_service.settings import LOCAL_PROXIES, ModelSource, ServiceSettings
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
 def serve(
     *,
     keys: Annotated[Path | None, Option(help="Folder of key files; requests name a key by its file's name.")] = None,
+    key: Annotated[Path | None, Option("--key", "-k", help="In place of --keys, one key: a file or a name.")] = None,
     demo: Annotated[bool, Option("--demo", help="Serve the storyteller with a new key.")] = False,
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port; 0: any that is free.")] = 8321,
@@ -95,7 +96,7 @@ def serve(
     ] = False,
     sign: Annotated[Path | None, Option(help="Sign reports with this key (`dgmark report keygen`).")] = None,
     trust: Annotated[
-        list[Path], Option(metavar="JWKS", help="Also verify reports of these public keys; repeatable.")
+        list[Path], Option("--jwks", metavar="FILE", help="Also verify reports of these public keys; repeatable.")
     ] = [],  # noqa: B006
     model: Annotated[
         list[str], Option(metavar="MODEL", help="Also write marked texts with this model; repeatable.")
@@ -124,6 +125,10 @@ def serve(
     fields["trusted"] = tuple(key for file in trust for key in read_key_set(file)["keys"])
     fields["logging"] = log_config(log_level, access=access_log)
     sources = _sources(model, loading, fields["tokenizer"], [read_settings_file(file) for file in settings])
+    if key is not None:
+        if keys is not None:
+            raise SettingsError("--key and --keys exclude each other: leave one of them out")
+        keys = found_key_file(key)
     if demo:
         if keys is not None or sources:
             raise SettingsError("--demo brings its own key and model: leave --keys and --model out")
@@ -131,7 +136,7 @@ def serve(
         fields["generate_keys"] = ("demo",)
         stderr().print("The page holds a sample: check it there, then have a text written on the page Write.")
     if keys is None:
-        raise SettingsError("give --keys FOLDER, a folder of key files (`dgmark keygen` makes one), or --demo")
+        raise SettingsError("give --key KEY or --keys FOLDER (`dgmark keygen` makes a key), or --demo")
     marked = set_options(bias=bias)
     given = ServiceSettings(
         keys, **fields, models=tuple(replace(one, marked={**one.marked, **marked}) for one in sources)

@@ -58,7 +58,7 @@ class ServiceSettings:
     """The settings of one service. Those with an option are described by its help; rates and times are in seconds.
 
     Attributes:
-        keys: folder of key files; a key's name is its file's name without `.json`.
+        keys: folder of key files, or one key file; a key's name is its file's name without `.json`.
         tokens: None lets everybody who reaches the service do everything, which is meant for a service that only this
             machine can reach.
         proxies: addresses and networks of proxies, which are believed whose request they pass on (X-Forwarded-For).

@@ -1,7 +1,7 @@
 """`dgmark detect`: reads texts and a key, writes verdicts with their error rate."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -17,20 +17,21 @@ from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.panels import panels
 from dgmark.cli.results import print_all, printer_of_each
 from dgmark.cli.written import tell_counts
-from dgmark.detection.results.result import Detection
+from dgmark.detection.results.sentences import options_of, rarity
 from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.statistics.rules import seconds_to_check, work_of
-from dgmark.errors import InputError, SettingsError
+from dgmark.errors import DgmarkError, InputError, SettingsError, each, without_errors
 from dgmark.files.inputs import STDIN, named_file, names_of
 from dgmark.files.outputs import atomic_write, check_output
-from dgmark.report.page import write_report
+from dgmark.report.joined import MAX_REPORTS, JoinedReport, write_joined
+from dgmark.report.page import to_json, write_report
 from dgmark.report.signing import SigningKey
 from dgmark.report.statement import Report
 from dgmark.rows.item import Item, Row, Tally
 from dgmark.rows.jsonl import to_line
 from dgmark.rows.parquet import is_parquet
 from dgmark.rows.run import run
-from dgmark.rows.scoring import ScoringOptions, detect_file, keys_of, one_key, score, to_score
+from dgmark.rows.scoring import ScoringOptions, detect_file, detectors_of, score, to_score
 from dgmark.rows.sinks import Result
 from dgmark.rows.sources import read_sources
 from dgmark.rows.tables import RowReading
@@ -55,13 +56,18 @@ def detect(
         list[str] | None, typer.Argument(help="Documents, JSON Lines, Parquet, folders; - is standard input.")
     ] = None,
     ids: Annotated[bool, typer.Option("--ids", help='Score the "token_ids" of rows that also hold "text".')] = False,
-    text_column: Annotated[str | None, typer.Option(help="Column or field of the texts.", show_default="text")] = None,
+    text_column: Annotated[
+        str | None, typer.Option(help="Column of the texts, or field: messages[-1].content.", show_default="text")
+    ] = None,
     id_column: opt.IdColumn = None,
     prefix: opt.Prefix = "",
     workers: Annotated[int, typer.Option(min=1, max=MAX_WORKERS, help="Number of processes.")] = 1,
     check: Annotated[bool, typer.Option("--check", help="Exit 0 if watermarked, 1 if not, 3 if uncertain.")] = False,
 ) -> None:
-    """Check texts for the mark of a key. False alarms are limited to --fpr, whatever the text."""
+    """Check texts for the mark of a key. False alarms are limited to --fpr, whatever the text.
+
+    What to do with a finding: docs/for-checkers.md.
+    """
     scorer, signer = options.scorer(), options.signer()
     commitment = options.named_commitment(scorer)
     if not inputs and sys.stdin.isatty():
@@ -80,6 +86,8 @@ def detect(
         reading = RowReading(prefer_ids=ids, **rows)
         tally = _print(options, scorer, sources, reading, workers, signer=signer, commitment=commitment)
     _report_skipped(tally.skipped)
+    if options.out or (tally.scored > 1 and options.form == "table"):
+        _tell_of_many(tally, options.fpr)
     check_exit(tally, check, empty=is_parquet(options.out or ""))
 
 
@@ -105,57 +113,73 @@ def _write(options: DetectOptions, scorer: AnyScorer, sources: list[str], **read
 def _print(
     options: DetectOptions, scorer: AnyScorer, sources: list[str], reading: RowReading, workers: int, **about: Any
 ) -> Tally:
-    """Score the texts, write the results to stdout, and write what is requested of a single text."""
+    """Score the texts, write the results to stdout, and write what is requested of them."""
     for written in (options.extract, *(options.report or ())):
         check_output(written, [*sources, *options.files_read])
-    tally, results, print_each = Tally(), list[Result](), printer_of_each(options)
+    tally, results, print_some = Tally(), list[Result](), printer_of_each(options)
     scoring = ScoringOptions(options.ranges, options.spans, options.payload)
     work = partial(score, scoring.check(scorer), scoring)
     items = to_score(_with_notes(read_sources(sources, reading, on_skip=tally.skipped.append), scorer), scorer)
+    if options.extract or options.report:
+        items = iter(_few(items, *(("--extract", 1) if options.extract else ("--report", MAX_REPORTS))))
+    at_once = None if options.fdr else print_some
     with row_bar("texts", hidden=_typed(sources)) as bar:
         bar.show("", 0, None)
 
         def show(batch: list[Result]) -> None:
             bar.rows(len(batch))
-            results.extend(batch if print_each is None or options.one_text else ())
-            for result in batch:
-                if print_each is not None:
-                    print_each(result)
+            results.extend(batch if at_once is None or options.extract or options.report else ())
+            if at_once is not None:
+                at_once(batch)
 
-        one_text = options.one_text
-        run(_single_text(items, one_text) if one_text else items, work, tally=tally, workers=workers, on_results=show)
-    if print_each is None:
+        run(items, work, tally=tally, workers=workers, on_results=show)
+    if print_some is None:
         print_all(results, scorer, options)
-    for item, detection in results if one_text else ():
-        if item.error is None:
-            _write_about(options, scorer, item, detection, **about)
+    elif at_once is None:
+        print_some(results)
+    if tally.scored and options.extract:
+        _extract(results[0][0].content, options.extract)
+    if tally.scored and options.report:
+        _write_report(options, scorer, results, ", ".join(sources), **about)
     return tally
 
 
-def _write_about(
+def _write_report(
     options: DetectOptions,
     scorer: AnyScorer,
-    item: Item,
-    detection: Detection,
+    results: Sequence[Result],
+    name: str,
     signer: SigningKey | None,
     commitment: KeyCommitment | None,
 ) -> None:
-    """Write what is requested of a single text."""
-    if options.extract:
-        _extract(item.content, options.extract)
+    """Write the report of a text, or one report of several, which names those that could not be reported on."""
+    about: dict[str, Any] = {"public": options.public, "commitment": commitment, "key_files": options.key_files}
+
+    def made(result: Result) -> Report:
+        item, detection = result
+        return Report.of(scorer, item.name, item.content, detection=detection, notes=item.notes, **about)
+
+    reports = each(made, [item.error or (item, detection) for item, detection in results])
+    good = [report for report in reports if isinstance(report, Report)]
+    if len(results) == 1 or not good:
+        (report, *_) = without_errors(reports)
+        for path in options.report or ():
+            write_report(report, path, signer=signer)
+        return
+    named = zip([item.name for item, _ in results], reports, strict=True)
+    unanswered = [f"{of}: {report}" for of, report in named if isinstance(report, DgmarkError)]
+    joined = JoinedReport.of([to_json(report).decode() for report in good], name, None, unanswered)
     for path in options.report or ():
-        about: dict[str, Any] = {"detection": detection, "public": options.public, "notes": item.notes}
-        report = Report.of(one_key(scorer), item.row_id, item.content, commitment=commitment, **about)
-        write_report(report, path, signer=signer)
+        write_joined(joined, path, signer=signer)
 
 
-def _single_text(items: Iterable[Item], option: str) -> list[Item]:
-    """The only text. More than one is refused before any is scored."""
-    first = list(islice(items, 2))
-    if len(first) > 1:
+def _few(items: Iterable[Item], option: str, most: int) -> list[Item]:
+    """The texts. More than an option takes are refused before any is scored."""
+    first = list(islice(items, most + 1))
+    if len(first) > most:
         raise SettingsError(
-            f"{option} takes one text, but the input holds more: give one text at a time, or list the verdicts on all "
-            f"of them with --format csv in place of {option}"
+            f"{option} takes {'one text' if most == 1 else f'up to {most:,} texts'}, but the input holds more: give "
+            f"fewer at a time, or list the verdicts on all of them with --format csv in place of {option}"
         )
     return first
 
@@ -175,7 +199,7 @@ def _extract(content: str | list[int], path: Path) -> None:
 def _with_notes(items: Iterable[Item], scorer: AnyScorer) -> Iterator[Item]:
     """The items; to stderr go the notes on each document, once for a table, and what takes long, before it starts."""
     shown: tuple[str, ...] = ()
-    keys = keys_of(scorer)[:1] if isinstance(scorer, RowKeys) else keys_of(scorer)
+    keys = [detector.key for detector in detectors_of(scorer)][: 1 if isinstance(scorer, RowKeys) else None]
     for item in items:
         if item.error is None and (seconds := seconds_to_check(item.content, keys)) > _LONG_SECONDS:
             stderr().print(f"{item.name}: {work_of(keys)} takes about {seconds:.0f} seconds")
@@ -190,6 +214,18 @@ def report_counts(out: str | Path, tally: Tally) -> None:
     """Say on stderr what an output holds."""
     counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.verdicts.items())) or "none"
     tell_counts(out, tally, f"scored ({counts})", "cannot be used")
+
+
+def _tell_of_many(tally: Tally, fpr: float) -> None:
+    """Say on stderr how many false alarms are to be expected, and which disguises may hide marks."""
+    texts = f"{tally.scored:,} text{'s'[: tally.scored != 1]}"
+    expected = float(f"{fpr * tally.scored:.2g}")
+    stderr().print(
+        f"Of {texts} at a false-positive rate of {rarity(fpr)}, up to {expected:,g} false alarms are to be expected."
+    )
+    if tally.disguised:
+        told = ", ".join(f"{count:,} with {options_of([step])}" for step, count in tally.disguised.items())
+        stderr().print(f"Disguises may hide a mark in texts in which none was found. Test them again: {told}.")
 
 
 def _report_skipped(files: list[str]) -> None:

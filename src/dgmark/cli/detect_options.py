@@ -12,13 +12,14 @@ from dgmark.cli.console import stderr
 from dgmark.cli.option_groups import OptionGroup
 from dgmark.cli.options import AllowOpenKey, AsRows, KeyColumn, ModelContext, set_options
 from dgmark.detection.detector import DEFAULT_FPR, Detector
-from dgmark.detection.keyring import Keyring, load_keys, named_keys
+from dgmark.detection.keyring import Keyring, named_keys
 from dgmark.detection.reading.reader import Ranges, Reader
 from dgmark.detection.results.finding import Phase
 from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.statistics.position import DEFAULT_MAX_CROP
 from dgmark.detection.statistics.rules import language_model
 from dgmark.errors import DgmarkError, SettingsError, each
+from dgmark.files.inputs import STDIN
 from dgmark.report.page import check_report_path
 from dgmark.report.signing import SigningKey
 from dgmark.rows.scoring import one_key
@@ -49,6 +50,10 @@ class DetectOptions:
         None
     )
     fpr: Annotated[float, typer.Option(help="False-positive rate that verdicts are held to.")] = DEFAULT_FPR
+    fdr: Annotated[
+        float | None,
+        typer.Option(metavar="Q", help="Also tell which of many texts are found at this false discovery rate."),
+    ] = None
     phase: Annotated[
         Phase | None, typer.Option(help="Position keys: start if the front is not cut off.", show_default="any")
     ] = None
@@ -90,7 +95,7 @@ class DetectOptions:
     extract: Annotated[Path | None, typer.Option(help="Write the text that is scored to this file.")] = None
     report: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Write a report of one text (.html, .json); repeatable."),
+        typer.Option(metavar="FILE", help="Write one report of all texts (.html, .json); repeatable."),
     ] = None
     sign: Annotated[Path | None, typer.Option(help="Sign the report with this key (`dgmark report keygen`).")] = None
     commitment: Annotated[
@@ -124,17 +129,21 @@ class DetectOptions:
                 self.payload and self.report
             ),
             "--out writes JSON Lines: leave --show, --verbose, --report, --extract and other formats out": (
-                self.out and (shown or self.one_text or not of_rows)
+                self.out and (shown or self.report or self.extract or not of_rows)
             ),
             "--show, --spans and --report need the whole text: leave them out, or leave --only out": (
                 self.ranges and (self.show or self.spans or self.report)
             ),
+            "--fdr Q is a rate between 0 and 1, such as 0.01": self.fdr is not None and not 0 < self.fdr < 1,
+            "--fdr needs the p-values of all texts: print the rows, as with --format jsonl, in place of --out": (
+                self.fdr is not None and self.out
+            ),
             "--normalise changes the text: leave --spans, --show and --only out": (
                 self.key and self.steps and (self.spans or self.show or self.only)
             ),
-            "--keys excludes --normalise, --spans, --show, --only and --report: find the key first, then give it with "
-            "--key (its p-value alone is not corrected for the other keys)": (
-                self.keys and (self.show or self.spans or self.only or self.steps or self.report)
+            "--keys excludes --normalise, --only and --commitment: find the key first, then give it with --key (its "
+            "p-value alone is not corrected for the other keys)": (
+                self.keys and (self.only or self.steps or self.commitment)
             ),
         }
         for problem, wrong in mistakes.items():
@@ -152,11 +161,21 @@ class DetectOptions:
         named = (self.key, self.keys, self.tokenizer, self.sign, self.commitment)
         return [str(one) for one in named if one is not None]
 
+    @cached_property
+    def named(self) -> dict[str, WatermarkKey]:
+        """The keys, by the names of their files without the ending.
+
+        Raises:
+            KeyFileError: a key file is unusable.
+        """
+        if self.key is not None:
+            return {self.key.stem: WatermarkKey.load(self.key, allow_open=self.allow_open_key)}
+        return named_keys(str(self.keys), allow_open=self.allow_open_key)
+
     @property
-    def one_text(self) -> str | None:
-        """The first given option that takes a single text; None if none is given."""
-        given = {"--report": self.report, "--extract": self.extract}
-        return next((name for name, value in given.items() if value), None)
+    def key_files(self) -> dict[str, str]:
+        """The names of the files of keys, by the keys' fingerprints."""
+        return {key.fingerprint: f"{name}.json" for name, key in self.named.items() if name != STDIN}
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -211,18 +230,13 @@ class DetectOptions:
             "fpr": self.fpr,
             **set_options(phase=self.phase, max_crop=self.max_crop),
         }
-        named: dict[str, WatermarkKey] = {}
-        if self.key is not None:
-            keys = [WatermarkKey.load(self.key, allow_open=self.allow_open_key)]
-        elif self.key_column is not None:
-            named = named_keys(str(self.keys), allow_open=self.allow_open_key)
-            keys = [*named.values()]
-        else:
-            keys = _with_tokenizer(load_keys(str(self.keys), allow_open=self.allow_open_key), self.tokenizer)
+        keys = [*self.named.values()]
+        if self.key is None and self.key_column is None:
+            keys = _with_tokenizer(keys, self.tokenizer)
         shared["surprisal_model"] = language_model(self.surprisal_model, keys, context=self.context)
         if self.key is not None:
             return Detector(keys[0], normalise=self.steps, **shared)
-        return RowKeys(named, **shared) if named else Keyring(keys, **shared)
+        return Keyring(keys, **shared) if self.key_column is None else RowKeys(self.named, **shared)
 
 
 def _with_tokenizer(keys: list[WatermarkKey], tokenizer: str | None) -> list[WatermarkKey]:

@@ -108,6 +108,7 @@ def generate(
     the seed and the sub-key of a row follow from its id, as in `dgmark.GenerateColumns`. With --keys FOLDER and
     --key-column, each row names its key.
     """
+    loading = opt.model_of_key(loading, writing.all_keys)
     if settings_file is not None:
         settings = {**read_settings(settings_file, key=writing.all_keys[0]), **settings}
     writing.check_output(prompts.source)

@@ -82,6 +82,7 @@ def infill(
     With --id-column, the seed and the sub-key of a row follow from its id. With --keys FOLDER and --key-column, each
     row names its key.
     """
+    loading = opt.model_of_key(loading, writing.all_keys)
     source_file, read = _items(given, text_file, texts, writing.reading(text_column))
     writing.check_output(source_file)
     with needed_extra("generate", "infilling"):

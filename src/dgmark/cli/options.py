@@ -4,15 +4,15 @@ The decoding options are built from the fields of `DecodeConfig`, so that each s
 """
 
 import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dgmark.checkpoint.folder import BUILTIN
 from dgmark.cli.option_groups import OptionGroup
 from dgmark.decode.config import SettingField, Settings, setting_fields
+from dgmark.watermark.key import WatermarkKey
 
 # --- the key
 NewKeyFile = Annotated[
@@ -39,7 +39,9 @@ Loading = dict[str, Any]
 def model_to_load(
     name_or_path: Annotated[
         str | None,
-        typer.Option("--model", "-m", help="Built-in model, folder, GGUF file or hub id.", show_default=BUILTIN),
+        typer.Option(
+            "--model", "-m", help="Built-in model, folder, GGUF file or hub id.", show_default="that of the key"
+        ),
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, mps or mlx.", show_default="a GPU, else the CPU")
@@ -75,6 +77,12 @@ def model_to_load(
 
 
 ModelOptions = Annotated[Loading, OptionGroup(model_to_load)]
+
+
+def model_of_key(loading: Loading, keys: Iterable[WatermarkKey | None]) -> Loading:
+    """The model to load: by default that of the first key, by the name of its tokenizer."""
+    named = [{"name_or_path": key.spec.tokenizer} for key in keys if key is not None and key.spec.tokenizer]
+    return {**(named[0] if named else {}), **loading}
 
 
 def loading_options(*names: str) -> OptionGroup:

@@ -9,7 +9,11 @@ import typer
 from dgmark.cli.console import command_errors, stderr, tell_of_key, visible
 from dgmark.cli.options import AllowOpenKey, NewKeyFile
 from dgmark.cli.panels import Commands
-from dgmark.files.inputs import read_bytes
+from dgmark.errors import SettingsError
+from dgmark.files.inputs import decode, read_bytes
+from dgmark.files.outputs import check_output
+from dgmark.report.joined import MAX_REPORTS, JoinedReport, write_joined
+from dgmark.report.page import check_report_path
 from dgmark.report.signed import read_signed_report
 from dgmark.report.signing import SigningKey, read_key_set
 
@@ -46,6 +50,28 @@ def report_jwks(
     """Print the public keys as a JSON Web Key Set. Publish it where those who get your reports will look for it."""
     sets = [SigningKey.load(file, allow_open=allow_open_key).to_jwks() for file in files]
     print(json.dumps({"keys": [key for one in sets for key in one["keys"]]}, indent=2))
+
+
+@report_app.command("join")
+@command_errors
+def report_join(
+    files: Annotated[list[Path], typer.Argument(help="JSON reports of single texts, as they were made.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write (.html or .json).")],
+    jwks: Annotated[
+        Path | None, typer.Option(help="Refuse reports that none of these keys signed (a JSON Web Key Set).")
+    ] = None,
+    sign: Annotated[Path | None, typer.Option(help="Sign the joined report with this key.")] = None,
+    name: Annotated[str, typer.Option(help="What the joined report calls them.")] = "several texts",
+    allow_open_key: AllowOpenKey = False,
+) -> None:
+    """Make one report of several reports."""
+    check_report_path(out)
+    check_output(out, [str(one) for one in (*files, jwks, sign) if one is not None])
+    if len(files) > MAX_REPORTS:
+        raise SettingsError(f"one report is made of up to {MAX_REPORTS:,} reports, not of {len(files):,}")
+    signer = SigningKey.load(sign, allow_open=allow_open_key) if sign else None
+    documents = [decode(read_bytes(file), str(file)) for file in files]
+    write_joined(JoinedReport.of(documents, name, read_key_set(jwks) if jwks else None), out, signer=signer)
 
 
 @report_app.command("verify")

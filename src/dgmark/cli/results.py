@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 from rich.table import Table
 from rich.text import Text
@@ -17,7 +16,6 @@ from rich.text import Text
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.cli.console import OutputConsole, stdout, visible
 from dgmark.cli.detect_options import DetectOptions
-from dgmark.detection.detector import Detector
 from dgmark.detection.results.finding import Span
 from dgmark.detection.results.result import DETECTION_FIELDS, PAYLOAD_FIELDS, Detection, share_of
 from dgmark.detection.results.sentences import (
@@ -25,6 +23,7 @@ from dgmark.detection.results.sentences import (
     counted,
     matches,
     meaning,
+    options_of,
     percent_of,
     rarity,
     verdict_sentence,
@@ -32,11 +31,12 @@ from dgmark.detection.results.sentences import (
 )
 from dgmark.detection.results.shading import cut
 from dgmark.detection.row_keys import AnyScorer
+from dgmark.detection.statistics.p_values import q_values
 from dgmark.errors import SettingsError
 from dgmark.report.statement import quote
-from dgmark.rows.item import SOURCE_SHA256, Item
+from dgmark.rows.item import SOURCE_SHA256, Item, Row
 from dgmark.rows.jsonl import to_line
-from dgmark.rows.scoring import to_row
+from dgmark.rows.scoring import detector_of, to_row, with_spans
 from dgmark.rows.sinks import Result
 
 _COLUMNS = ["id", *DETECTION_FIELDS, "schema", SOURCE_SHA256, "file", "place", "kind", "notes", "error"]
@@ -59,25 +59,45 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # how cells begin that spreadsheet
 _NUMBERS = {"tokens", "p-value", "z", "matching"}
 
 
-def printer_of_each(options: DetectOptions) -> Callable[[Result], object] | None:
-    """What prints each result as soon as it is there, in JSON Lines and CSV; None for forms of all results."""
-    row_of = partial(to_row, payload=options.payload)
-    if options.form == "jsonl":
-        return lambda result: print(to_line(row_of(*result)), flush=True)
-    if options.form != "csv":
+def printer_of_each(options: DetectOptions) -> Callable[[list[Result]], None] | None:
+    """What prints results as soon as they are there, in JSON Lines and CSV; None for forms of all results."""
+    if options.form not in ("jsonl", "csv"):
         return None
-    columns = _COLUMNS + _SUBKEY_COLUMNS if options.payload else _COLUMNS
+    columns = [*_COLUMNS, *(_SUBKEY_COLUMNS if options.payload else ()), *(["q_value"] if options.fdr else ())]
     writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    return lambda result: writer.writerow({name: _cell(value) for name, value in row_of(*result).items()})
+    if options.form == "csv":
+        writer.writeheader()
+
+    def print_some(results: list[Result]) -> None:
+        for row in _rows_of(results, options):
+            if options.form == "csv":
+                writer.writerow({name: _cell(value) for name, value in row.items()})
+            else:
+                print(to_line(row), flush=True)
+
+    return print_some
 
 
 def print_all(results: list[Result], scorer: AnyScorer, options: DetectOptions) -> None:
     """Print all results, as JSON or for a person."""
     if options.form == "json":
-        print(json.dumps([to_row(*one, payload=options.payload) for one in results], indent=2, allow_nan=False))
+        print(json.dumps(_rows_of(results, options), indent=2, allow_nan=False))
     else:
         _show_results(results, scorer, options)
+
+
+def _rows_of(results: list[Result], options: DetectOptions) -> list[Row]:
+    """The rows of results; with --fdr, each has the q-value of its text among all of them."""
+    rows = [to_row(*result, payload=options.payload) for result in results]
+    if options.fdr is None:
+        return rows
+    return [{**row, **({} if q is None else {"q_value": q})} for row, q in zip(rows, _q_values(results), strict=True)]
+
+
+def _q_values(results: list[Result]) -> list[float | None]:
+    """The q-value of each text; None for what was not tested."""
+    tested = iter(q_values([detection.p_value for item, detection in results if item.error is None]))
+    return [None if item.error else next(tested) for item, _ in results]
 
 
 def _cell(value: object) -> object:
@@ -110,14 +130,10 @@ def _show_results(results: list[Result], scorer: AnyScorer, options: DetectOptio
 
 
 def _with_spans(scorer: AnyScorer, row: Result, options: DetectOptions) -> Result:
-    """The row with its spans, where they can be found: in a whole, unchanged text, with one key."""
+    """The row with its spans, where they can be found in the whole text."""
     item, detection = row
-    if detection.spans is not None or detection.disguised or options.only:
-        return row
-    if not isinstance(scorer, Detector) or scorer.no_spans:
-        return row
     try:
-        return item, detection.with_spans(scorer.spans(item.content), item.content)
+        return row if options.only else (item, with_spans(scorer, detection, item.content))
     except SettingsError:  # too long
         return row
 
@@ -220,6 +236,9 @@ def _statistics(detection: Detection) -> Iterator[tuple[str, str]]:
 def _print_table(console: OutputConsole, rows: list[Result], options: DetectOptions) -> None:
     """Many texts as a table with the columns that any of them needs."""
     cells = [_cells(row, options) for row in rows]
+    if options.fdr is not None:
+        for of_row, q in zip(cells, _q_values(rows), strict=True):
+            of_row["false discovery rate"] = Text(f"found, {rarity(q)}" if q and q <= options.fdr else "")
     names = list(dict.fromkeys(name for row in cells for name in row))
     ids = [visible(item.name) for item, _ in rows]
     if console.unbroken:
@@ -263,7 +282,9 @@ def _cells(row: Result, options: DetectOptions) -> dict[str, Text]:
     marked = bool(spans) or detection.verdict == "watermarked"
     cells = {"watermark": Text(_found(detection), style=_style(detection))}
     if detection.keys_tested > 1:
-        cells["key"] = Text(detection.key_fingerprint if marked else "")
+        files = options.key_files
+        named = [detection.key_name, files.get(detection.key_fingerprint, detection.key_fingerprint)]
+        cells["key"] = Text(", ".join(filter(None, named)) if marked else "")
     if options.spans:
         cells["marked characters"] = Text("\n".join(_place(span.start, span.end) for span in spans) or "none")
     chance = min(detection.p_value, detection.fpr) if detection.verdict == "watermarked" else detection.fpr
@@ -287,7 +308,7 @@ def _found(detection: Detection) -> str:
         return "found"
     if detection.uncertain_because:
         return f"inconclusive: {_REASONS[detection.uncertain_because]}"
-    return "not found"
+    return f"not found; try {options_of(hidden)}" if (hidden := detection.normalise_would_change) else "not found"
 
 
 def _print_text(console: OutputConsole, item: Item, detection: Detection, scorer: AnyScorer) -> None:
@@ -298,7 +319,7 @@ def _print_text(console: OutputConsole, item: Item, detection: Detection, scorer
     if not isinstance(item.content, str):
         return
     text, shown, last = visible(item.content, lines=True), Text(), 0
-    shades = scorer.shades(item.content, detection) if isinstance(scorer, Detector) else []
+    shades = detector_of(scorer, detection).shades(item.content, detection)
     for number, span in enumerate(detection.spans or (), 1):
         shown.append(text[last : span.start]).append(f"[[marked {number}: ", style="green")
         for start, end, level in cut(span.start, span.end, shades):

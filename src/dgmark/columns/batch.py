@@ -13,6 +13,7 @@ import numpy as np
 from dgmark.arguments.checks import is_of, shown
 from dgmark.arguments.column_names import Fields, check_added, check_named
 from dgmark.arguments.contents import Content, check_texts, content_of, id_of_row, is_column, is_from, is_missing
+from dgmark.detection.results.result import plain
 from dgmark.errors import DgmarkError, InputError, SettingsError, each
 from dgmark.rows.parquet_sink import arrow_type
 from dgmark.rows.sources import MAX_CHARS
@@ -85,7 +86,7 @@ class Batch(ABC):
         rows = [
             {"error": str(result)}
             if isinstance(result, DgmarkError)
-            else {name: getattr(result, name) for name in shared}
+            else {name: _value(getattr(result, name), fields[name]) for name in shared}
             for result in results
         ]
         columns = {prefix + name: [row.get(name) for row in rows] for name in fields}
@@ -117,10 +118,10 @@ class PandasBatch(Batch):
         """The DataFrame under the same index."""
         import pandas as pd
 
-        types = {"string": "string", "double": "float64", "int64": "Int64", "bool": "boolean", "list<int64>": "object"}
+        types: Any = {"string": "string", "double": "float64", "int64": "Int64", "bool": "boolean"}
         index = self.given.index
         return self.given.assign(
-            **{name: pd.Series(columns[name], index=index, dtype=types[kind]) for name, kind in kinds.items()}
+            **{name: pd.Series(columns[name], index, types.get(kind, "object")) for name, kind in kinds.items()}
         )
 
 
@@ -131,14 +132,15 @@ class PolarsBatch(Batch):
         """The DataFrame with the columns as series."""
         import polars as pl
 
-        types: dict[str, Any] = {
-            "string": pl.String,
-            "double": pl.Float64,
-            "int64": pl.Int64,
-            "bool": pl.Boolean,
-            "list<int64>": pl.List(pl.Int64),
-        }
-        return self.given.with_columns([pl.Series(name, columns[name], types[kind]) for name, kind in kinds.items()])
+        types = {"string": pl.String, "double": pl.Float64, "int64": pl.Int64, "bool": pl.Boolean}
+
+        def type_of(kind: str) -> Any:
+            outer, _, inner = kind.removesuffix(">").partition("<")
+            if outer == "struct":
+                return pl.Struct({name: types[of] for name, of in (field.split(":") for field in inner.split(","))})
+            return pl.List(type_of(inner)) if inner else types[kind]
+
+        return self.given.with_columns([pl.Series(name, columns[name], type_of(kind)) for name, kind in kinds.items()])
 
 
 class ArrowBatch(Batch):
@@ -229,6 +231,14 @@ def _content_of_row(value: Any) -> Content:
         what = "characters" if isinstance(content, str) else "token ids"
         raise InputError(f"the text has {len(content)} {what}, and {MAX_CHARS} are allowed: cut it into parts")
     return content
+
+
+def _value(value: Any, kind: str) -> Any:
+    """A field as the value of a column, in which a struct has the fields of its type alone."""
+    value = plain(value)
+    if "struct<" not in kind or value is None:
+        return value
+    return [{name: of for name, of in item.items() if f"{name}:" in kind} for item in value]
 
 
 def _array(values: list[Any], kind: str) -> np.ndarray:

@@ -17,11 +17,11 @@ from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.keyring import Keyring, named_keys
 from dgmark.detection.reading.surprisal import SurprisalModel
 from dgmark.detection.results.finding import Phase
-from dgmark.detection.results.result import DETECT_FIELDS
+from dgmark.detection.results.result import DETECT_FIELDS, SPAN_FIELDS
 from dgmark.detection.row_keys import AnyScorer, RowKeys, detect_rows
-from dgmark.detection.scorer import Scorer
 from dgmark.detection.statistics.rules import check_weighs, options_for
-from dgmark.errors import KeyFileError, SettingsError, together
+from dgmark.errors import KeyFileError, SettingsError, each, together
+from dgmark.rows.scoring import ScoringOptions, with_spans
 from dgmark.watermark.key import WatermarkKey
 
 
@@ -52,6 +52,7 @@ class DetectColumns:
         tokenizer: see `Detector`; only a path travels to other processes.
         surprisal_model: see `Detector`; only a name travels to other processes.
         payload: state the sub-key found, which is the payload of the text; else its column holds nulls.
+        spans: add columns of the spans that carry the mark and of the share of the text that they cover.
         prefix: what the names of the added columns begin with.
         allow_open_key: accept a key file that every user of the machine can read.
         settings: other settings of `Detector`, or of `Keyring` for a folder of keys.
@@ -76,6 +77,7 @@ class DetectColumns:
         tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
         surprisal_model: SurprisalModel | str | None = None,
         payload: bool = True,
+        spans: bool = False,
         prefix: str = "",
         allow_open_key: bool = False,
         **settings: Unpack[ColumnSettings],
@@ -84,6 +86,8 @@ class DetectColumns:
         self.id_column = None if id_column is None else instance("the column of ids", id_column, str)
         self.key_column = None if key_column is None else instance("the column of keys", key_column, str)
         self.prefix, self.payload = instance("the prefix", prefix, str), flag("payload", payload)
+        self.fields = {**DETECT_FIELDS, **(SPAN_FIELDS if flag("spans", spans) else {})}
+        self._scoring = ScoringOptions(spans=spans)
         self._key = check_source(key)
         self._tokenizer = str(tokenizer) if isinstance(tokenizer, Path) else tokenizer
         self._model = surprisal_model
@@ -130,7 +134,7 @@ class DetectColumns:
             SettingsError: a setting is invalid.
         """
         named = self.key_column is not None
-        arguments: Any = self._key, self._tokenizer, self._model, named, self._allow_open, self._settings
+        arguments: Any = self._key, self._tokenizer, self._model, named, self._allow_open, self._scoring, self._settings
         try:
             hash(arguments)
         except (TypeError, ValueError):  # settings of wrong types, of which `Detector` says what is wrong
@@ -144,14 +148,19 @@ class DetectColumns:
             InputError: it has no such column, one of another type, or one of the added columns already.
             SettingsError: it is not a batch.
         """
-        rows = open_batch(batch, DETECT_FIELDS, self.prefix)
+        rows = open_batch(batch, self.fields, self.prefix)
         contents = rows.contents(self.column)
         if self.id_column is not None:
             contents = with_errors_of(rows.ids(self.id_column), contents)
         named = [None] * len(contents) if self.key_column is None else rows.column(self.key_column)
         asked = with_errors_of(contents, list(zip(contents, map(as_text, named), strict=True)))
         results = together(partial(detect_rows, self.scorer), asked)
-        return rows.with_results(results, DETECT_FIELDS, self.prefix, left_out=() if self.payload else ("subkey",))
+        if self._scoring.spans:
+            results = each(
+                lambda pair: with_spans(self.scorer, *pair),
+                with_errors_of(results, [*zip(results, contents, strict=True)]),
+            )
+        return rows.with_results(results, self.fields, self.prefix, left_out=() if self.payload else ("subkey",))
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to other processes: no key, and no tokenizer.
@@ -167,14 +176,18 @@ class DetectColumns:
 
 @lru_cache(maxsize=8)
 def _scorer(
-    source: str | WatermarkKey, tokenizer: Any, model: Any, named: bool, allow_open: bool, settings: Any
+    source: str | WatermarkKey,
+    tokenizer: Any,
+    model: Any,
+    named: bool,
+    allow_open: bool,
+    scoring: ScoringOptions,
+    settings: Any,
 ) -> AnyScorer:
     """The scorer of a key or of the keys of a folder, made once a process."""
     folder = isinstance(source, str) and os.path.isdir(source)
     given: dict[str, Any] = {"tokenizer": tokenizer, "surprisal_model": model, **dict(settings)}
     if named:
-        return RowKeys(named_keys(str(source), allow_open=allow_open), **given)
+        return scoring.check(RowKeys(named_keys(str(source), allow_open=allow_open), **given))
     keys = read_keys(source, allow_open=allow_open)
-    scorer: Scorer = Keyring(keys, **given) if folder else Detector(keys[0], **given)
-    scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the job, not of each row)
-    return scorer
+    return scoring.check(Keyring(keys, **given) if folder else Detector(keys[0], **given))

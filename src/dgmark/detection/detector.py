@@ -150,9 +150,9 @@ class Detector(ReadingScorer):
     def spans(self, text_or_ids: TextOrIds) -> tuple[Span, ...]:
         """The spans of a text (or of ids) that carry the mark, in order; with sub-keys, the mark of any of them.
 
-        The chance to report any span without marked text is at most `fpr`. The ends of a span are estimates; in a text
-        they are moved outwards to where words begin and end. A span ends where nothing new is scored: a long repetition
-        is not in one.
+        The chance to report any span without marked text is at most `fpr`, over all keys that are tried. The ends of a
+        span are estimates; in a text they are moved outwards to where words begin and end. A span ends where nothing
+        new is scored: a long repetition is not in one.
 
         Raises:
             SettingsError: the key's rule finds none.
@@ -160,11 +160,11 @@ class Detector(ReadingScorer):
         if self.no_spans:
             raise SettingsError(self.no_spans, field="spans")
         tried = readings(content_of(text_or_ids))
-        found = [self._spans(reading, len(tried)) for reading in tried]
+        found = [self._spans(reading, len(tried) * self.keys_tested) for reading in tried]
         return min(found, key=lambda spans: min((span.p_value for span in spans), default=1.0))
 
     def _spans(self, reading: TextReading, tried: int) -> tuple[Span, ...]:
-        """The spans of one of the readings of a text, which share the rate."""
+        """The spans of a reading of a text for one key, once the readings and keys that are tried share the rate."""
         located = self.reader.locate(reading.content)
         found = self.test(located.scored).spans(self.fpr / tried)
         starts, ends = located.offsets.T

@@ -40,6 +40,9 @@ class Keyring(Scorer):
         surprisal_model: see `Detector`; each key must be of a rule that takes weights.
         options: see `Detector`; those that the rule of one of the keys has.
 
+    Attributes:
+        detectors: the detector of each key, which shares the rate with the others.
+
     Raises:
         SettingsError: there is no key, an item is not a key, or a setting is invalid.
         TokenizerMismatch: the tokenizer is not that of each key.
@@ -57,12 +60,12 @@ class Keyring(Scorer):
         self.keys = _checked_keys(keys)
         of_tests = options_for(self.keys, options)
         model = language_model(surprisal_model, self.keys)
-        detectors = [
+        self.detectors = [
             Detector(key, fpr=fpr, keys_tested=len(self.keys), surprisal_model=model, **asdict(own))
             for key, own in zip(self.keys, of_tests, strict=True)
         ]
         of_models: dict[tuple[str, int], list[Detector]] = {}
-        for detector in detectors:
+        for detector in self.detectors:
             spec = detector.key.spec
             of_models.setdefault((spec.tokenizer_fingerprint, spec.table_size), []).append(detector)
         self._of_models = [_KeysOfModel(Reader(some[0].key, tokenizer, model), some) for some in of_models.values()]
@@ -86,6 +89,8 @@ class _KeysOfModel(ReadingScorer):
 
     def __init__(self, reader: Reader, detectors: Sequence[Detector]) -> None:
         self.reader, self._detectors = reader, detectors
+        for detector in detectors:
+            detector.reader = reader
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -137,7 +142,7 @@ def _checked_keys(keys: Iterable[WatermarkKey]) -> list[WatermarkKey]:
 
 
 def load_keys(folder: str | Path, *, allow_open: bool = False) -> list[WatermarkKey]:
-    """Read the keys of a folder's `.json` files, in order of name.
+    """Read the keys of a folder's `.json` files, in order of name, or that of one file.
 
     Raises:
         KeyFileNotFound: the folder does not exist or holds no key file.
@@ -161,6 +166,8 @@ def named_keys(folder: str | Path, *, allow_open: bool = False) -> dict[str, Wat
 
 def _key_files(folder: str | Path) -> list[Path]:
     path = as_path(folder, "a folder of keys")
+    if path.is_file():
+        return [path]
     if not os.path.isdir(path):
         raise KeyFileNotFound(f"{folder} is not a folder: give the folder that holds the key files")
     files = sorted(path.glob("*.json"))

@@ -64,6 +64,11 @@ class RowKeys:
             tokenizers.setdefault(key.spec.tokenizer_fingerprint, detector.tokenizer)
 
     @property
+    def detectors(self) -> list[Detector]:
+        """The detector of each key."""
+        return [*self._detectors.values()]
+
+    @property
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text and the name of its key."""
         settings = [detector.settings for detector in self._detectors.values()]

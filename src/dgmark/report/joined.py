@@ -4,6 +4,7 @@ Knows no key and tests nothing: it repeats what those reports say, without their
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,10 +16,10 @@ from dgmark.arguments.checks import visible_name
 from dgmark.detection.results.finding import Verdict
 from dgmark.detection.results.sentences import rarity
 from dgmark.errors import InputError
-from dgmark.report.page import template, unsigned_json
+from dgmark.report.page import check_report_path, template, unsigned_json, write_document
 from dgmark.report.rate import ChosenRate
 from dgmark.report.signed import stated
-from dgmark.report.signing import verify_report
+from dgmark.report.signing import SigningKey, verify_report
 from dgmark.version import __version__
 
 JOINED_VERSION = 1
@@ -35,6 +36,20 @@ class _Text(BaseModel):
 class _Method(BaseModel):
     fpr: float = Field(gt=0, lt=1)
     service_fpr: float | None = Field(None, gt=0, lt=1)
+    keys_tested: int = 1
+
+
+class _Key(BaseModel):
+    fingerprint: str
+    name: str | None = None
+    file: str | None = None
+
+
+class _Span(BaseModel):
+    start: int
+    end: int
+    quote: str
+    p_value: float | None = None
 
 
 class _Single(BaseModel):
@@ -48,11 +63,13 @@ class _Single(BaseModel):
     verdict: Verdict
     heading: str
     sentence: str
+    meaning: list[str] = []
     notes: list[str]
-    spans: list[dict[str, Any]] | None
+    spans: list[_Span] | None
     text: _Text
     key_fingerprint: str
     key_name: str | None = None
+    keys: list[_Key] = []
     method: _Method
 
     @property
@@ -67,7 +84,8 @@ class JoinedReport:
 
     Attributes:
         name: what the report calls them.
-        reports: the fields of each, without its text and its signature.
+        reports: the fields of each, without its text, its signature and the list of keys that it tried.
+        keys: the keys that they tried.
         created: when they were joined.
         unanswered: the names of documents that were to be checked with them, and of which there is no report.
     """
@@ -76,6 +94,7 @@ class JoinedReport:
     reports: tuple[dict[str, Any], ...]
     created: datetime
     unanswered: tuple[str, ...] = ()
+    keys: tuple[_Key, ...] = ()
 
     @classmethod
     def of(
@@ -94,13 +113,19 @@ class JoinedReport:
             InputError: one is not a JSON report of a text.
         """
         reports = tuple(_fields(document, jwks) for document in documents)
+        keys = {key.fingerprint: key for fields in reports for key in map(_Key.model_validate, fields.pop("keys", []))}
         created = datetime.now(UTC).replace(microsecond=0)
-        return cls(visible_name(name), reports, created, tuple(map(visible_name, unanswered)))
+        return cls(visible_name(name), reports, created, tuple(map(visible_name, unanswered)), tuple(keys.values()))
 
     @property
     def singles(self) -> list[_Single]:
         """What each report says."""
         return [_Single.model_validate(report) for report in self.reports]
+
+    def key_of(self, single: _Single) -> _Key:
+        """The key of a report, with the name of its file if that is known."""
+        own = _Key(fingerprint=single.key_fingerprint, name=single.key_name)
+        return next((key for key in self.keys if key.fingerprint == own.fingerprint), own)
 
     @property
     def heading(self) -> str:
@@ -123,8 +148,9 @@ class JoinedReport:
         """How likely a false finding among so many is."""
         chance = min(1.0, sum(single.method.fpr for single in self.singles))
         how = f"at most {rarity(chance)}" if chance <= 1 / 2 else "not small"
+        keys = "the key" if len(self.keys) < 2 else f"any of the {len(self.keys)} keys"
         return (
-            "Each text was tested by itself. If all of them were written without the key, the chance that any of them "
+            f"Each text was tested by itself. If all of them were written without {keys}, the chance that any of them "
             f"is called watermarked is {how}, and so is the chance that a span of any is found."
         )
 
@@ -137,6 +163,7 @@ class JoinedReport:
             "name": self.name,
             "heading": self.heading,
             "sentence": self.sentence,
+            "keys": [key.model_dump() for key in self.keys],
             "reports": list(self.reports),
             "unanswered": list(self.unanswered),
             "dgmark": __version__,
@@ -159,6 +186,13 @@ def joined_to_html(joined: JoinedReport) -> bytes:
         joined=joined, singles=joined.singles, stated=facts, rarity=rarity
     )
     return (page.rstrip() + "\n").encode()
+
+
+def write_joined(joined: JoinedReport, path: str | os.PathLike[str], *, signer: SigningKey | None = None) -> None:
+    """Write a report of several texts as a page (.html) or as JSON (.json); see `write_report`."""
+    check_report_path(path)
+    writer = joined_to_html if os.fspath(path).lower().endswith(".html") else joined_to_json
+    write_document(writer(joined), path, signer)
 
 
 def _fields(document: str, jwks: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -73,6 +73,7 @@ def to_html(report: Report) -> bytes:
     page = template("dgmark.report", ".", "page").render(
         report=report,
         detection=report.detection,
+        found=report.detection.verdict == "watermarked" or bool(report.spans),
         mark=symbol(report.detection),
         matches=matches(report.detection),
         where=where(report.detection),
@@ -114,10 +115,12 @@ def check_report_path(path: str | os.PathLike[str]) -> None:
     """Refuse a file name that does not say which kind of report is meant.
 
     Raises:
-        SettingsError: the name ends neither in .html nor in .json, or no file can have it.
+        SettingsError: the name ends neither in .html nor in .json, no file can have it, or its folder does not exist.
     """
     if as_path(path, "a report").suffix.lower() not in _WRITERS:
         raise SettingsError(f"the report {path} does not end in .html or .json: the ending chooses the kind of report")
+    if not Path(path).parent.is_dir():
+        raise SettingsError(f"the folder of the report {path} does not exist: make it, or choose another place")
 
 
 def write_report(report: Report, path: str | os.PathLike[str], *, signer: SigningKey | None = None) -> None:
@@ -137,5 +140,9 @@ def write_report(report: Report, path: str | os.PathLike[str], *, signer: Signin
     if signer is not None:
         instance("the signer", signer, SigningKey)
     check_report_path(path)
-    document = _WRITERS[Path(path).suffix.lower()](report)
+    write_document(_WRITERS[Path(path).suffix.lower()](report), path, signer)
+
+
+def write_document(document: bytes, path: str | os.PathLike[str], signer: SigningKey | None) -> None:
+    """Write a report with an empty place for a signature, signed if there is a signer; see `write_report`."""
     atomic_write(Path(path), document if signer is None else signer.sign(document))

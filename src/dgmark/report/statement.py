@@ -1,7 +1,7 @@
 """What a report says: the verdict, the marked spans, what they rest on, and how to check them again."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -10,14 +10,16 @@ from dgmark.arguments.checks import flag, instance, several, visible_name
 from dgmark.arguments.contents import TextOrIds, content_of
 from dgmark.arguments.digests import sha256_of
 from dgmark.checkpoint.tokenizer import well_formed
-from dgmark.detection.detector import Detector, check_fpr
+from dgmark.detection.detector import check_fpr
 from dgmark.detection.results.finding import Span
 from dgmark.detection.results.result import STATISTICS_VERSION, Detection
 from dgmark.detection.results.sentences import heading, meaning, verdict_sentence
 from dgmark.detection.results.shading import Shade, cut
+from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.statistics.expected import matched_by_chance
 from dgmark.errors import SettingsError
 from dgmark.report.rate import ChosenRate
+from dgmark.rows.scoring import detector_of, detectors_of, with_spans
 from dgmark.version import __version__
 from dgmark.watermark.commitment import KeyCommitment
 
@@ -29,6 +31,21 @@ PROVES = (
     "it. When it became public is shown by where it was published, or by a time stamp, not by this report. If there "
     "are commitments to other keys as well, the chance of a false finding is as many times larger as there are keys."
 )
+
+
+@dataclass(frozen=True)
+class TriedKey:
+    """A key that was looked for.
+
+    Attributes:
+        fingerprint: identifies it.
+        name: whose texts it marks, if its file says so.
+        file: the name of its file, if that is known.
+    """
+
+    fingerprint: str
+    name: str | None = None
+    file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +65,7 @@ class Report:
         service_fpr: the rate of the service that made the report; None if a person made it.
         by_chance: what `matched_by_chance` says of the detection; None if it was not asked.
         shades: what `Detector.shades` says of the detection; nothing in a public report.
+        keys: the keys that were looked for; the p-value pays for all of them.
     """
 
     name: str
@@ -61,11 +79,12 @@ class Report:
     service_fpr: float | None = None
     by_chance: tuple[int, int] | None = None
     shades: tuple[Shade, ...] = ()
+    keys: tuple[TriedKey, ...] = ()
 
     @classmethod
     def of(
         cls,
-        detector: Detector,
+        scorer: AnyScorer,
         name: str,
         text: TextOrIds,
         *,
@@ -74,27 +93,28 @@ class Report:
         notes: Iterable[str] = (),
         commitment: KeyCommitment | None = None,
         service_fpr: float | None = None,
+        key_files: Mapping[str, str] | None = None,
     ) -> "Report":
         """Report a text's detection, with the spans that carry the mark if the key finds spans.
 
         Args:
-            detector: the detector of one key.
+            scorer: the `Detector` of one key, or a `Keyring` or `RowKeys`.
             name: what the text is called; see `visible_name` for what of it the report states.
             text: the text.
-            detection: the text's detection by this detector; computed by default.
+            detection: the text's detection by this scorer; computed by default, but not for a `RowKeys`.
             public: leave out the numbers that guide the removal of the mark: p-values, match counts.
             notes: what was left out of the document that held the text, see `read_document`.
-            commitment: a commitment to the detector's key, which the report names.
+            commitment: a commitment to the key of the detection, which the report names.
             service_fpr: the service's own rate, if a service makes the report: requests may choose another.
+            key_files: names of the files of keys by the keys' fingerprints, for whoever reads the report.
 
         Raises:
             SettingsError: `text` is not a text, or is too long for finding spans; or another argument is of a wrong
                 type or out of range.
             CommitmentMismatch: the key does not meet the commitment.
         """
-        instance("the detector", detector, Detector)
-        if commitment is not None:
-            instance("the commitment", commitment, KeyCommitment).check(detector.key)
+        if not isinstance(scorer, AnyScorer):
+            raise SettingsError(f"a report is made with a Detector or a Keyring, not with a {type(scorer).__name__}")
         if detection is not None:
             instance("the detection", detection, Detection)
         if service_fpr is not None:
@@ -104,9 +124,14 @@ class Report:
         if not isinstance(text, str):
             raise SettingsError("a report shows the text that was scored, but this input holds token ids only")
         if detection is None:
-            detection = detector.detect(text)
-        if not detector.no_spans and not detection.disguised:
-            detection = detection.with_spans(detector.spans(text), text)
+            if isinstance(scorer, RowKeys):
+                raise SettingsError("a RowKeys tests a text with the key that its row names: give its detection")
+            detection = scorer.detect(text)
+        detection, detector = with_spans(scorer, detection, text), detector_of(scorer, detection)
+        if commitment is not None:
+            instance("the commitment", commitment, KeyCommitment).check(detector.key)
+        tried = [one.key for one in detectors_of(scorer)] if detection.keys_tested > 1 else [detector.key]
+        files = key_files or {}
         return cls(
             name=visible_name(instance("the name of the text", name, str)),
             text=well_formed(text),
@@ -119,6 +144,7 @@ class Report:
             service_fpr=service_fpr,
             by_chance=matched_by_chance(detector.key.spec, detection),
             shades=() if public else tuple(detector.shades(text, detection)),
+            keys=tuple(TriedKey(key.fingerprint, key.name, files.get(key.fingerprint)) for key in tried),
         )
 
     @property
@@ -170,6 +196,7 @@ class Report:
             "text": {"sha256": self.text_sha256, "characters": len(self.text), "content": self.text},
             "key_fingerprint": detection.key_fingerprint,
             "key_name": detection.key_name,
+            "keys": [asdict(key) for key in self.keys],
             "method": {
                 "fpr": detection.fpr,
                 "fpr_chosen_by": self.rate.chosen_by,

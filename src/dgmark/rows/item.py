@@ -73,6 +73,7 @@ class Tally:
         first_unusable: the first of these inputs.
         resumed: number of rows that the file held before the run; the other counts include them.
         skipped: the files of folders whose endings are those of no document.
+        disguised: number of texts whose mark a disguise may hide, by the steps that would undo it.
     """
 
     verdicts: Counter[str] = field(default_factory=Counter)
@@ -80,6 +81,7 @@ class Tally:
     first_unusable: Item | None = None
     resumed: int = 0
     skipped: list[str] = field(default_factory=list)
+    disguised: Counter[str] = field(default_factory=Counter)
 
     @property
     def scored(self) -> int:
@@ -90,6 +92,7 @@ class Tally:
         """Count an item and what was made of it."""
         if item.error is None:
             self.verdicts[getattr(made, "verdict", "made")] += 1
+            self.disguised.update(getattr(made, "normalise_would_change", ()))
         else:
             self.first_unusable = self.first_unusable or item
             self.unusable += 1
@@ -99,5 +102,6 @@ class Tally:
         self.resumed += 1
         if row.get("error") is None:
             self.verdicts[str(row.get("verdict", "made"))] += 1
+            self.disguised.update(row.get("normalise_would_change") or ())
         else:
             self.count(Item(str(row.get("id"))).failed(str(row["error"])), None)

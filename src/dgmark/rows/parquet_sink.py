@@ -215,4 +215,9 @@ def arrow_type(kind: str) -> Any:
     """A type as one of pyarrow's."""
     import pyarrow as pa
 
-    return pa.list_(pa.int64()) if kind == "list<int64>" else pa.type_for_alias(kind)
+    outer, _, inner = kind.removesuffix(">").partition("<")
+    if outer == "list":
+        return pa.list_(arrow_type(inner))
+    if outer == "struct":
+        return pa.struct([(name, arrow_type(of)) for name, of in (field.split(":") for field in inner.split(","))])
+    return pa.type_for_alias(kind)

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.arguments.checks import as_path, flag, instance
+from dgmark.arguments.contents import TextOrIds
 from dgmark.arguments.digests import sha256_of
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.reading.reader import Ranges, checked_ranges
 from dgmark.detection.results.legibility import of_document
-from dgmark.detection.results.result import DETECT_FIELDS, DETECTION_SCHEMA, STATISTICS_VERSION, Detection
+from dgmark.detection.results.result import DETECT_FIELDS, DETECTION_SCHEMA, SPAN_FIELDS, STATISTICS_VERSION, Detection
 from dgmark.detection.row_keys import AnyScorer, RowKeys, detect_rows
 from dgmark.detection.scorer import Scorer
 from dgmark.errors import DgmarkError, SettingsError, each
@@ -38,22 +39,44 @@ from dgmark.watermark.key import WatermarkKey, check_key
 Source = str | os.PathLike[str]
 
 
-def keys_of(scorer: AnyScorer) -> Sequence[WatermarkKey]:
-    """The keys that a scorer knows."""
-    if isinstance(scorer, RowKeys):
-        return [*scorer.keys.values()]
-    return scorer.keys if isinstance(scorer, Keyring) else [one_key(scorer).key]
+def detectors_of(scorer: AnyScorer) -> Sequence[Detector]:
+    """The detector of each key of a scorer."""
+    return scorer.detectors if isinstance(scorer, Keyring | RowKeys) else [one_key(scorer)]
+
+
+def detector_of(scorer: AnyScorer, detection: Detection) -> Detector:
+    """The detector of the key of a detection, which pays for the other keys of the scorer.
+
+    Raises:
+        SettingsError: the detection is of another key.
+    """
+    for detector in detectors_of(scorer):
+        if detector.key.fingerprint == detection.key_fingerprint:
+            return detector
+    raise SettingsError("the detection is of a key that is not looked for: give the scorer that made it")
+
+
+def with_spans(scorer: AnyScorer, detection: Detection, content: TextOrIds) -> Detection:
+    """A detection with the spans of its key, if there can be any: in a text without disguises, by the key's rule.
+
+    Raises:
+        SettingsError: the text is too long for finding spans.
+    """
+    detector = detector_of(scorer, detection)
+    if detection.spans is not None or detection.disguised or detector.no_spans:
+        return detection
+    return detection.with_spans(detector.spans(content), content)
 
 
 def one_key(scorer: AnyScorer) -> Detector:
-    """The scorer as a `Detector`, which spans, ranges, and tokens for display need.
+    """The scorer as a `Detector`, which ranges and commitments need.
 
     Raises:
         SettingsError: the scorer looks for several keys.
     """
     if isinstance(scorer, Detector):
         return scorer
-    raise SettingsError(f"spans, ranges and single tokens need one key: use a Detector, not a {type(scorer).__name__}")
+    raise SettingsError(f"ranges and commitments need one key: use a Detector, not a {type(scorer).__name__}")
 
 
 @dataclass(frozen=True)
@@ -79,23 +102,24 @@ class ScoringOptions:
         """The scorer, or the detector of a key, once it can do this and its tokenizer is loaded.
 
         Raises:
-            SettingsError: it is neither a scorer nor a key; ranges or spans are requested without one key, or together
-                with normalisation; spans with a key whose rule finds none; or payloads without keys that have
+            SettingsError: it is neither a scorer nor a key; ranges are requested without one key, or these or spans
+                together with normalisation; spans with keys whose rules find none; or payloads without keys that have
                 sub-keys.
             ModelNotFound: the tokenizer is unavailable.
         """
         if not isinstance(scorer, AnyScorer):
             check_key(scorer)
             scorer = Detector(scorer)
-        keys = keys_of(scorer)
-        if self.payload and all(key.spec.subkeys == 1 for key in keys):
+        detectors = [one_key(scorer)] if self.only else detectors_of(scorer)
+        if self.payload and all(one.key.spec.subkeys == 1 for one in detectors):
             raise SettingsError(
                 "a payload is the sub-key of a text, and no key here has sub-keys: leave the payload out, or make a "
                 "key with `dgmark keygen --subkeys`"
             )
-        if not self.plain and one_key(scorer).normalise:
+        if not self.plain and detectors[0].normalise:
             raise SettingsError("ranges and spans refer to the unchanged text: leave normalisation out")
-        if self.spans and (why := one_key(scorer).no_spans):
+        why = detectors[0].no_spans
+        if self.spans and why and all(one.no_spans for one in detectors):
             raise SettingsError(why, field="spans")
         if isinstance(scorer, Scorer):
             scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
@@ -149,9 +173,9 @@ def detect_file(
         The counts of all rows of the file, including those of earlier runs.
 
     Raises:
-        SettingsError: `scorer` is neither a scorer nor a key, `workers` is not a whole number from 1 to 256, ranges or
-            spans are requested without one dgMARK key or for Parquet, an argument has the wrong type, the output lies
-            among the inputs, or is Parquet that is not made from Parquet.
+        SettingsError: `scorer` is neither a scorer nor a key, `workers` is not a whole number from 1 to 256, ranges are
+            requested without one key or for Parquet, spans of keys whose rules find none, an argument has the wrong
+            type, the output lies among the inputs, or is Parquet that is not made from Parquet.
         ModelNotFound: the tokenizer is unavailable.
         MissingExtra: reading an input needs a package that is not installed.
         ResumeMismatch: the file holds rows of other inputs or settings, or a text changed under its id; the file is
@@ -175,11 +199,12 @@ def detect_file(
         **({} if on_rows is None else {"on_rows": on_rows}),
     }
     if is_parquet(as_path(out, "the output")):
-        if not scoring.plain:
-            raise SettingsError("columns of Parquet hold no spans: leave spans and ranges out, or write JSON Lines")
+        if scoring.only:
+            raise SettingsError("ranges are those of one text, not of the rows of Parquet: leave them out")
         sources, prefix = files_of(names_of(inputs)), instance("the prefix", prefix, str)
         made_with = {"settings": settings, "columns": [text_column, id_column, key_column]}
-        sink: RowFile = ParquetFile(os.fspath(out), sources, made_with, DETECT_FIELDS, prefix, **of_rows)
+        fields = {**DETECT_FIELDS, **(SPAN_FIELDS if spans else {})}
+        sink: RowFile = ParquetFile(os.fspath(out), sources, made_with, fields, prefix, **of_rows)
         items: Iterator[Item] = chain.from_iterable(read_texts(source, reading) for source in sources)
     else:
         sources = [name if is_parquet(name) else str(Path(name)) for name in names_of(inputs)]
@@ -234,28 +259,24 @@ def to_row(item: Item, detection: Detection | None, *, payload: bool = False) ->
 
 
 def score(scorer: AnyScorer, scoring: ScoringOptions, items: Sequence[Item]) -> list[Detection | DgmarkError]:
-    """Score some texts: together, unless spans or ranges are wanted. In the place of one that cannot be, its error."""
-    if scoring.plain:
-        found = detect_rows(scorer, [(item.content, item.key) for item in items])
+    """Score some texts: together, unless ranges are wanted. In the place of one that cannot be, its error."""
+    if scoring.only:
+        found = each(lambda item: one_key(scorer).detect(item.content, only=scoring.only), items)
     else:
-        found = each(partial(_detect, one_key(scorer), scoring), items)
+        found = detect_rows(scorer, [(item.content, item.key) for item in items])
     pairs = zip(items, found, strict=True)
     return each(
-        partial(_in_document, scorer),
+        partial(_in_document, scorer, scoring),
         [one if isinstance(one, DgmarkError) else (item, one) for item, one in pairs],
     )
 
 
-def _in_document(scorer: AnyScorer, found: tuple[Item, Detection]) -> Detection:
-    """What was found in an item, in the light of what its document lacks."""
+def _in_document(scorer: AnyScorer, scoring: ScoringOptions, found: tuple[Item, Detection]) -> Detection:
+    """What was found in an item, with its spans if they are wanted, in the light of what its document lacks."""
     item, detection = found
+    if scoring.spans:
+        detection = with_spans(scorer, detection, item.content)
     if item.kind is None:
         return detection
-    reader = (scorer.detector(item.key) if isinstance(scorer, RowKeys) else scorer).reader
     about: dict[str, Any] = {"incomplete": item.incomplete, "uncertain_because": item.uncertain_because}
-    return of_document(detection, reader, item.content, **about)
-
-
-def _detect(detector: Detector, scoring: ScoringOptions, item: Item) -> Detection:
-    detection = detector.detect(item.content, only=scoring.only or None)
-    return detection.with_spans(detector.spans(item.content), item.content) if scoring.spans else detection
+    return of_document(detection, detector_of(scorer, detection).reader, item.content, **about)

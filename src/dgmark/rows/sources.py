@@ -5,6 +5,7 @@ keys.
 """
 
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -261,7 +262,7 @@ def _content_of(row: Row, reading: RowReading) -> str | list[int]:
     Raises:
         InputError: it has none that can be scored.
     """
-    text, ids = row.get(reading.column), row.get(_IDS)
+    text, ids = _field(row, reading.column), row.get(_IDS)
     if isinstance(text, list):
         text, ids = None, text
     if isinstance(ids, list) and (reading.prefer_ids or text is None):
@@ -273,6 +274,19 @@ def _content_of(row: Row, reading: RowReading) -> str | list[int]:
     if reading.column in row and text is None and not row.get("error"):
         raise InputError(_MISSING)
     raise InputError(str(row.get("error") or f'no "{reading.column}" and no "token_ids"'))
+
+
+def _field(row: Row, name: str) -> Any:
+    """The field of a row, or one within it by its path, such as `messages[-1].content`; None if there is none."""
+    if name in row:
+        return row[name]
+    value: Any = row
+    for part in re.findall(r"[^.\[\]]+", name):
+        if isinstance(value, list) and re.fullmatch(r"-?\d+", part):
+            value = value[int(part)] if -len(value) <= int(part) < len(value) else None
+        else:
+            value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def _checked(content: Content) -> Content:

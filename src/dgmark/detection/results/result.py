@@ -27,8 +27,13 @@ DETECT_FIELDS: Fields = MappingProxyType(
         "subkey": "int64",
         "key_fingerprint": "string",
         "uncertain_because": "string",
+        "normalise_would_change": "list<string>",
         "error": "string",
     }
+)
+# those of its spans
+SPAN_FIELDS: Fields = MappingProxyType(
+    {"marked_share": "double", "spans": "list<struct<start:int64,end:int64,num_tokens_scored:int64,p_value:double>>"}
 )
 # the fields of each row between its id and its schema, in order, with the summary in their midst
 DETECTION_FIELDS = [field.name for field in fields(Finding) if not field.metadata]
@@ -72,7 +77,7 @@ class Detection(Finding):
         payload = flag("payload", payload)
         names = [*DETECTION_FIELDS, *(["subkeys_tested"] if self.subkeys_tested > 1 else [])]
         names += PAYLOAD_FIELDS if payload else []
-        row = {name: _plain(getattr(self, name)) for name in names}
+        row = {name: plain(getattr(self, name)) for name in names}
         if not payload:
             for span in row["spans"] or ():
                 del span["subkey"]
@@ -116,10 +121,10 @@ def _arrow_type(kind: Any) -> Any:
     return pa.list_(_arrow_type(first)) if get_origin(kind) is tuple else _arrow_type(first)  # which may be None
 
 
-def _plain(value: Any) -> Any:
-    """A field as a JSON value; `asdict` on all of a detection would copy each of its values."""
+def plain(value: Any) -> Any:
+    """A field as a plain value; `asdict` on all of a detection would copy each of its values."""
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 

@@ -4,6 +4,7 @@ The report, the command line and `Detection.summary` all say it in these words.
 """
 
 import math
+from collections.abc import Iterable
 
 from dgmark.detection.reading.disguises.readings import COLUMNS, LAYOUT, MARKUP, QUOTING, TYPOGRAPHY, WRAPPING
 from dgmark.detection.results.finding import Finding
@@ -16,11 +17,11 @@ SHADED = "In them, tokens that match are shaded: the stronger, the more choice t
 RAREST = 1e-15  # a rarer chance is told as this one
 _DISGUISES = {
     "ansi": "codes for a terminal",
-    "nfc": "letters with separate accents",
+    "nfc": "letters in parts, such as separate accents",
     "invisible": "invisible characters",
     "compatibility": "mathematical or fullwidth letters",
     "homoglyphs": "look-alike letters of other alphabets",
-    "whitespace": "no-break or repeated spaces",
+    "whitespace": "no-break or repeated spaces, or tabs for spaces,",
 }
 _HEADINGS = {"watermarked": "Watermark{} found", "not_detected": "No watermark{} found", "uncertain": "Inconclusive"}
 # signs without praise or blame: neither is a marked text right, nor an unmarked one wrong
@@ -200,6 +201,11 @@ def _mark(found: Finding) -> str:
     return f"{name}watermark of {found.key_name or f'key {found.key_fingerprint}'}"
 
 
+def options_of(steps: Iterable[str]) -> str:
+    """What undoes disguises in the shell: "--normalise nfc --normalise whitespace"."""
+    return " ".join(f"--normalise {step}" for step in steps)
+
+
 def _disguises(found: Finding) -> str:
     """What in the text can cost it a mark, and how to undo it; empty if there is little of that."""
     if not found.normalise_would_change:
@@ -209,7 +215,7 @@ def _disguises(found: Finding) -> str:
     one_key = " for one key" if found.keys_tested > 1 else ""
     return (
         f" But many of its words hold {named}, which can hide a watermark: test it again{one_key} with these undone, "
-        f"by --normalise all on the command line or normalise={list(steps)} in Python and HTTP."
+        f"by {options_of(steps)} on the command line or normalise={list(steps)} in Python and HTTP."
     )
 
 

@@ -12,6 +12,7 @@ a valid p-value (the union bound; weighted Bonferroni). The shares, from the out
 """
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -39,6 +40,20 @@ def adjusted_p(p_value: float, share: float) -> float:
 def bonferroni_p(p_value: float, tests: float) -> float:
     """The smallest p-value of several tests, adjusted for their number."""
     return min(1.0, tests * p_value)
+
+
+def q_values(p_values: Sequence[float]) -> list[float]:
+    """For each of many texts the smallest false discovery rate at which it is among those found.
+
+    This is the step-up procedure of Benjamini and Yekutieli (2001), whose rate holds whatever the dependence of the
+    p-values, such as that of texts tested with one key.
+    """
+    p = np.array(p_values, dtype=float)
+    order, ranks = np.argsort(p), np.arange(1, len(p) + 1)
+    of_ranks = p[order] * len(p) * (1 / ranks).sum() / ranks
+    found = np.empty(len(p))
+    found[order] = np.minimum(1.0, np.minimum.accumulate(of_ranks[::-1])[::-1])
+    return list(found.tolist())
 
 
 def z_score(matched: int, scored: int, modulus: int) -> float:

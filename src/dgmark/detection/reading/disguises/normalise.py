@@ -252,15 +252,16 @@ def checked_steps(steps: Sequence[str]) -> tuple[str, ...]:
 # what the steps undo, where an ordinary text seldom has it; quotation marks have ordinary forms
 _WORDS = re.compile(r"[^\W\d_]+")
 _OTHER_SCRIPTS = re.compile("[\u0251\u0261\u0370-\u03ff\u0400-\u058f\u13a0-\u13ff\u1f00-\u1fff]")
-_COMBINING = re.compile("[\u0300-\u036f]+")
 _UNSEEN = re.compile(
     f"[{_IGNORABLE}]+|(?<=\\w)[\ufe00-\ufe0f]|[\ufe00-\ufe0f](?=\\w)|(?<=[A-Za-z])[{_DIRECTIONS}](?=[A-Za-z ])"
 )
 _SHAPED = re.compile("[" + "".join(f"{chr(codes.start)}-{chr(codes.stop - 1)}" for codes in _SHAPES) + "]+")
 _ODD_SPACES = re.compile(f"[{_ODD_SPACE} ]{{2,}}|[{_ODD_SPACE}\u0085\u2028\u2029]")
+_ODD_SPACES_AND_TABS = re.compile(f"{_ODD_SPACES.pattern}|\t")
 # characters of ordinary texts, in which no step finds anything; two spaces in a row are looked at
 _PLAIN = re.compile("[\n -~\u00a1-\u00ac\u00ae-\u024f\u2010-\u2015\u2018-\u201f\u2026\u20ac]*")
-_BEFORE_SPACE, _BEHIND_SPACE = re.compile("[a-zA-Z\u00c0-\u052f,;]"), re.compile("[a-zA-Z\u00c0-\u052f]")
+# of Chinese and Japanese, between which a wide space is ordinary
+_UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
 _LEAST_DISGUISED = 1 / 20  # for each word, so many of them
 _WORD_LENGTH = 8  # characters of a word, in scripts without spaces
 
@@ -271,14 +272,15 @@ def disguises_in(text: str) -> tuple[str, ...]:
         return ()
     least = max(1.0, _LEAST_DISGUISED * max(len(text.split()), len(text) / _WORD_LENGTH))
     found = {"ansi": count_terminal_codes(text)}
-    spaces = _count_within_lines(_ODD_SPACES, text)
+    odd = _ODD_SPACES_AND_TABS if text.count("\t") > text.count(" ") else _ODD_SPACES
+    spaces = _count_within_lines(odd, text)
     if _is_spaced_by_blanks(text):
         found |= {"whitespace": spaces + _count_within_lines(_BLANKS, text), "invisible": _count(_UNSEEN, text)}
     else:
         found |= {"whitespace": spaces, "invisible": _count(_UNSEEN, text) + _count(_BLANKS, text)}
     if not text.isascii():
         marks = _decorations(text)
-        found["nfc"] = 0 if marks or unicodedata.is_normalized("NFC", text) else _count(_COMBINING, text)
+        found["nfc"] = 0 if marks or unicodedata.is_normalized("NFC", text) else abs(len(text) - len(nfc(text)))
         overridden = sum(len(run[1].split()) for run in _OVERRIDDEN.finditer(text))
         found["invisible"] += _count(_JOINER, text) + overridden
         shaped = sum(not _shapes().keys().isdisjoint(map(ord, run[0])) for run in _SHAPED.finditer(text))
@@ -298,7 +300,14 @@ def _count_within_lines(pattern: re.Pattern[str], text: str) -> int:
 
 def _within_line(text: str, start: int, end: int) -> bool:
     """Whether words stand on both sides: spaces beside signs are ordinary in French, and at line starts in programs."""
-    return start > 0 and bool(_BEFORE_SPACE.match(text, start - 1) and _BEHIND_SPACE.match(text, end))
+    before, behind = text[max(0, start - 1) : start], text[end : end + 1]
+    unspaced = text[start:end] == "\u3000" and _UNSPACED.match(before) and _UNSPACED.match(behind)
+    return (before in (",", ";") or _is_of_word(before)) and _is_of_word(behind) and not unspaced
+
+
+def _is_of_word(sign: str) -> bool:
+    """Whether this is a letter or a mark on one, in any script."""
+    return bool(sign) and unicodedata.category(sign)[0] in "LM"
 
 
 def _mixed_words(text: str) -> int:
