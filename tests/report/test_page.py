@@ -206,5 +206,5 @@ def test_the_numbers_stand_beside_what_chance_would_give_and_say_where_they_end(
     assert "this text<br>1 in 1,000 trillion<" in page
     assert "Chances are told down to 1 in 1,000 trillion." in page
     assert "beyond the right end of the scale" in page
-    assert 'class="here end"' in page
+    assert re.search(r'class="here" style="left: 100(\.0+)?%', page)
     assert "beyond the right end" not in to_html(Report.of(detector, "essay", WILLOWS[:2000])).decode()

@@ -198,8 +198,8 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "named_keys": {"folder": "."},
     "Report": _fields(report()),
     "Report.of": {
-        "detector": detector, "name": "a text", "text": TEXT, "detection": None, "public": False, "notes": ["a note"],
-        "commitment": None, "service_fpr": None,
+        "scorer": detector, "name": "a text", "text": TEXT, "detection": None, "public": False, "notes": ["a note"],
+        "commitment": None, "service_fpr": None, "key_files": None,
     },
     "Report.to_fields": {},
     "Report.pieces": {},
@@ -220,6 +220,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "Tokenizer.decode": {"ids": [5, 6]},
     "Trace": _fields(Trace()),
     "Trace.choices": {"stop": 1},
+    "Trace.to_dict": {},
     "WatermarkKey": {
         "spec": lambda: key().spec, "key_id": "calls", "secret": lambda: key().secret, "number": 1, "name": "ACME",
     },

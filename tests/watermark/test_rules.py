@@ -114,8 +114,8 @@ def test_keygen_takes_and_shows_the_options_of_the_rule_that_is_named(install: I
     )
     install(module, first="odd_rules:first", second="odd_rules:second", third="odd_rules:third")
     for rule, width, title, shown in (
-        ("first", 5, "Rule first (First's):", "--width <int> Width in tokens. [default: (3)]"),
-        ("second", "5", "Rule second:", "--width <str> Width in words. [default: (wide)]"),
+        ("first", 5, "Rule first (First's):", "--width NUMBER Width in tokens. [default: 3]"),
+        ("second", "5", "Rule second:", "--width TEXT Width in words. [default: wide]"),
     ):
         told = " ".join(run("keygen", "--rule", rule, "--help").stdout.split())
         assert f"{title} {shown}" in told

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 @command_errors
 @panels(
     Access="public public_rate proxy root_path connections allow_open_keys",
-    Checking="fpr tokenizer surprisal_model surprisal_context workers queue",
+    Checking="key fpr tokenizer surprisal_model surprisal_context workers queue",
     Reports="sign trust commitments",
     Writing=["generate_key", "enforce", "payloads", "settings", "bias", "rows", "text_seconds", *_LOADING],
     Logs="log_level access_log audit",

@@ -44,7 +44,7 @@ _LONG_SECONDS = 10  # of a text that is announced
 
 @command_errors
 @panels(
-    Test="allow_open_key tokenizer fpr phase max_crop normalise context only spans payload",
+    Test="allow_open_key tokenizer fpr fdr phase max_crop normalise context only spans payload",
     Tables="ids text_column id_column key_column prefix workers",
     Report="sign commitment public extract",
     Output="verbose output as_json check",

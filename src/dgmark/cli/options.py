@@ -4,12 +4,14 @@ The decoding options are built from the fields of `DecodeConfig`, so that each s
 """
 
 import inspect
+import os
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from dgmark.checkpoint.folder import BUILTINS, is_hub_id
 from dgmark.cli.option_groups import OptionGroup
 from dgmark.decode.config import SettingField, Settings, setting_fields
 from dgmark.watermark.key import WatermarkKey
@@ -80,9 +82,10 @@ ModelOptions = Annotated[Loading, OptionGroup(model_to_load)]
 
 
 def model_of_key(loading: Loading, keys: Iterable[WatermarkKey | None]) -> Loading:
-    """The model to load: by default that of the first key, by the name of its tokenizer."""
-    named = [{"name_or_path": key.spec.tokenizer} for key in keys if key is not None and key.spec.tokenizer]
-    return {**(named[0] if named else {}), **loading}
+    """The model to load: by default that of the keys, if they name one and it can be found by this name here."""
+    names = {key.spec.tokenizer for key in keys if key is not None and key.spec.tokenizer}
+    found = [name for name in names if name in BUILTINS or is_hub_id(name) or os.path.isdir(name)]
+    return {**({"name_or_path": found[0]} if len(names) == len(found) == 1 else {}), **loading}
 
 
 def loading_options(*names: str) -> OptionGroup:

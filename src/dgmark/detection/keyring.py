@@ -166,7 +166,7 @@ def named_keys(folder: str | Path, *, allow_open: bool = False) -> dict[str, Wat
 
 def _key_files(folder: str | Path) -> list[Path]:
     path = as_path(folder, "a folder of keys")
-    if path.is_file():
+    if os.path.isfile(path):
         return [path]
     if not os.path.isdir(path):
         raise KeyFileNotFound(f"{folder} is not a folder: give the folder that holds the key files")
