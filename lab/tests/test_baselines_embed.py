@@ -408,7 +408,7 @@ def test_what_keygen_cannot_make_is_refused(tmp_path: Path, options: tuple[Any, 
 
 def test_the_help_of_keygen_shows_the_options_of_the_named_rule() -> None:
     shown = " ".join(run("keygen", "--rule", "tango", "--help").stdout.split())
-    assert "Rule tango (TANGO): --delta <float> Bias on the logits. [default: (5.0)]" in shown
+    assert "Rule tango (TANGO): --delta NUMBER Bias on the logits. [default: 5.0]" in shown
 
 
 @pytest.fixture(scope="module")

@@ -302,15 +302,16 @@ def test_a_stream_says_that_it_lives(service: Service, monkeypatch: pytest.Monke
         assert any(line.startswith(": ping") for line in answer.iter_lines())
 
 
-def test_a_killed_worker_is_replaced_and_its_texts_say_so(service: Service) -> None:
+def test_a_killed_worker_is_replaced_and_writes_its_texts_to_their_end(service: Service) -> None:
     with service.events(LONG) as stream:
         assert next(stream)[0] == "start"
         os.kill(service.state.model_process._process.pid, signal.SIGKILL)
-        name, problem = list(stream)[-1]
-    assert (name, problem["status"]) == ("error", 503)
-    assert service.client.get("/readyz").status_code == 503
-    waiting = service.ask(SHORT)
-    assert (waiting.status_code, waiting.headers["retry-after"]) == (503, "5")
+        wait_for(lambda: service.client.get("/readyz").status_code == 503)
+        waiting = service.ask(SHORT)
+        assert (waiting.status_code, waiting.headers["retry-after"]) == (503, "5")
+        *steps, (name, _) = stream
+    assert name == "done"
+    assert [fields["step"] for _, fields in steps] == [*range(len(steps))]  # none is told twice, and none is left out
     wait_for(lambda: service.client.get("/readyz").status_code == 200)
     assert service.ask(SHORT).status_code == 200
 
