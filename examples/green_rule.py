@@ -11,7 +11,7 @@ import torch
 from pydantic.dataclasses import dataclass
 
 from dgmark.decode import OneKeySide
-from dgmark.detection.statistics.p_values import binomial_tail
+from dgmark.detection.statistics.p_values import binomial_tail, z_score
 from dgmark.detection.statistics.rules import TextTest
 from dgmark.watermark.rules import Rule
 from dgmark.watermark.spec import WatermarkSpec
@@ -40,7 +40,8 @@ class GreenTest(TextTest):  # noqa: D101
         return None if binomial_tail(round(0.75 * self.scored), self.scored) / share <= level else "short"
 
     def fields(self, found: Any) -> dict[str, Any]:  # noqa: ARG002, D102
-        return {"green_fraction": self.matched / max(1, self.scored), "num_tokens_matched": int(self.is_green.sum())}
+        z, share = z_score(self.matched, self.scored, 2), self.matched / max(1, self.scored)
+        return {"z_score": z, "green_fraction": share, "num_tokens_matched": int(self.is_green.sum())}
 
     def matched_tokens(self, detection: Any) -> np.ndarray:  # noqa: ARG002, D102
         return self.is_green

@@ -24,7 +24,7 @@ ray = pytest.importorskip("ray", reason="runs on Ray need Ray")
 
 from dgmark import DetectColumns, GenerateColumns  # noqa: E402
 from dgmark.cli.ray_command import Places, app  # noqa: E402
-from dgmark.cli.written import MarkedTally  # noqa: E402
+from dgmark.cli.row_output import MarkedTally  # noqa: E402
 from dgmark.columns.ray_run import OF_ONE_MACHINE, RayRun, _plain_errors  # noqa: E402
 from dgmark.decode.texts.written import MarkWarning  # noqa: E402
 from dgmark.errors import DgmarkError, InputError, ModelNotFound, SettingsError  # noqa: E402
@@ -192,6 +192,7 @@ def test_batches_of_every_format_are_scored_and_not_written_into(
         for row, expected in zip(rows, wanted, strict=True):
             for name in DetectColumns.schema.names:
                 found, value = row[f"{column}_{name}"], expected[name]
+                found = found.tolist() if hasattr(found, "tolist") else found
                 assert found == value or (value is None and found != found), name  # NaN is numpy's null
     assert pa.concat_tables(ray.get(dataset.to_arrow_refs())).equals(table)
 

@@ -1,6 +1,6 @@
 """From prompts to texts: settings, refusals, batches, and the mark end to end on the built-in model."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,7 +80,7 @@ def test_the_row_holds_the_result_and_no_secret() -> None:
     (made,) = generate(TOY, "w1 w2", key=key, **SHORT)
     row = made.to_row("a")
     assert row["id"] == "a"
-    assert row["trace"] == asdict(made.trace)
+    assert row["trace"] == made.trace.to_dict()
     for name in ("prompt", "text", "token_ids", "ended", "model", "seed", "key_fingerprint", "settings"):
         assert row[name] == getattr(made, name)
     assert "trace" not in made.to_row("a", with_trace=False)

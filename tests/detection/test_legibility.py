@@ -72,8 +72,8 @@ PAGE = f"<html><body><p>{''.join(f'&#{ord(one)};' for one in MARKED)}</p></body>
 @pytest.mark.parametrize(
     ("name", "content", "verdict"),
     [
-        ("a.mbox", HEAD + encoded(MARKED), None),
-        ("a.emlx", f"900\n{HEAD}{encoded(MARKED)}", None),
+        ("a.mbox", HEAD + encoded(MARKED), "watermarked"),
+        ("a.emlx", f"900\n{HEAD}{encoded(MARKED)}", "watermarked"),
         ("a.doc", f"MIME-Version: 1.0\n{HEAD}{encoded(MARKED)}", "watermarked"),
         ("a.doc", PAGE, "watermarked"),
         ("a", f"X-Long: {'x ' * 4000}\nMIME-Version: 1.0\n{HEAD}{encoded(MARKED)}", "watermarked"),

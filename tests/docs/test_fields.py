@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,10 @@ WRITTEN: Row = {"key": KEY, "check": True, "seed": 1}
 
 
 def generated(model: NetworkDenoiser, folder: Path) -> list[Row]:
-    return [dgmark.generate(model, "Once upon a time", length=16, **WRITTEN)[0].to_row("1")]
+    """The row of a text, and that of one in which a token was deleted."""
+    (made,) = dgmark.generate(model, "Once upon a time", length=16, **WRITTEN)
+    trace = replace(made.trace, operation=["delete", *made.trace.operation[1:]])
+    return [made.to_row("1"), replace(made, trace=trace).to_row("2")]
 
 
 def infilled(model: NetworkDenoiser, folder: Path) -> list[Row]:

@@ -24,6 +24,8 @@ from dgmark_lab.baselines import BASELINES
 from dgmark_lab.options import defaults_of
 from dgmark_service.bodies import MAX_OPTIONS
 from dgmark_service.detection_worker import MAX_SPAN_CHARS
+from dgmark_service.generation_schemas import MAX_MESSAGES
+from dgmark_service.middleware import _BODY_SECONDS, _READ_SECONDS, _STRANGERS_PART
 from dgmark_service.openai_schemas import MAX_PROMPTS
 from dgmark_service.schemas import MAX_ITEMS, MAX_KEYS, MAX_TEXTS
 from dgmark_service.settings import ServiceSettings
@@ -105,9 +107,10 @@ def test_limits_of_documents_are_those_of_the_code() -> None:
 def test_limits_of_the_service_are_those_of_the_code() -> None:
     have: dict[str, Any] = {one.name: one.default for one in fields(ServiceSettings)}
     assert [int(one) for row in table("docs/service.md", "Limits") for one in figures(row[1])] == [
-        *(have["queue"], have["at_once"], have["all_bytes"] // MB, have["connections"]),
+        *(have["queue"], have["at_once"], have["all_bytes"] // MB, have["all_bytes"] // _STRANGERS_PART // MB),
+        *(_BODY_SECONDS, _READ_SECONDS, have["connections"]),
         *(have["body_bytes"] // MB, have["max_chars"], MAX_ITEMS, MAX_TEXTS, MAX_REPORTS),
-        *(MAX_PROMPTS, MAX_KEYS, MAX_OPTIONS, MAX_SPAN_CHARS),
+        *(MAX_PROMPTS, MAX_KEYS, MAX_MESSAGES, MAX_OPTIONS, MAX_SPAN_CHARS),
         *(have["seconds"], have["worker_bytes"] // (1024 * MB), have["text_seconds"], have["rows"]),
         *(have["public_seconds"], int(have["public_rate"].split()[0]), have["public_seconds"] // 2),
     ]

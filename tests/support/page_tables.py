@@ -16,4 +16,4 @@ def table(page: str, heading: str, number: int = 0) -> list[list[str]]:
 
 def names(cells: list[str]) -> set[str]:
     """The names that cells show as code."""
-    return {name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)}
+    return {name for cell in cells for name in re.findall(r"`([\w-]+(?:\.\d+)?)`", cell)}

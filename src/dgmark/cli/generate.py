@@ -15,8 +15,8 @@ from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.panels import panels
+from dgmark.cli.row_output import items_of
 from dgmark.cli.write_options import WriteOptions, contents_of
-from dgmark.cli.written import items_of
 from dgmark.columns.row_schema import GENERATE_FIELDS
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import read_settings

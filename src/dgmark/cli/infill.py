@@ -11,8 +11,8 @@ from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.panels import panels
+from dgmark.cli.row_output import items_of
 from dgmark.cli.write_options import WriteOptions, contents_of
-from dgmark.cli.written import items_of
 from dgmark.decode.config import Settings
 from dgmark.errors import InputError, SettingsError, needed_extra
 from dgmark.files.inputs import decode, named_file, read_bytes

@@ -14,7 +14,7 @@ from dgmark.cli.detect_options import Tests
 from dgmark.cli.generate import check_settings
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.panels import Commands
-from dgmark.cli.written import MarkedTally, tell_counts
+from dgmark.cli.row_output import MarkedTally, tell_counts
 from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
 from dgmark.columns.key_source import ENVIRONMENT, read_keys

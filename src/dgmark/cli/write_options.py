@@ -10,7 +10,7 @@ import typer
 
 from dgmark.arguments.column_names import Fields
 from dgmark.cli import options as opt
-from dgmark.cli.written import MarkedTally, Work, write_rows
+from dgmark.cli.row_output import MarkedTally, Work, write_rows
 from dgmark.columns.row_schema import CHECK_FIELDS
 from dgmark.detection.keyring import named_keys
 from dgmark.detection.row_keys import key_named

@@ -1,6 +1,6 @@
 """What a report says: the verdict, the marked spans, what they rest on, and how to check them again."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -93,7 +93,7 @@ class Report:
         notes: Iterable[str] = (),
         commitment: KeyCommitment | None = None,
         service_fpr: float | None = None,
-        key_files: Mapping[str, str] | None = None,
+        key_files: dict[str, str] | None = None,
     ) -> "Report":
         """Report a text's detection, with the spans that carry the mark if the key finds spans.
 
@@ -131,7 +131,7 @@ class Report:
         if commitment is not None:
             instance("the commitment", commitment, KeyCommitment).check(detector.key)
         tried = [one.key for one in detectors_of(scorer)] if detection.keys_tested > 1 else [detector.key]
-        files = key_files or {}
+        files = {} if key_files is None else instance("the key files", key_files, dict)
         return cls(
             name=visible_name(instance("the name of the text", name, str)),
             text=well_formed(text),

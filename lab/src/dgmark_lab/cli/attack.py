@@ -12,7 +12,7 @@ import typer
 from dgmark.arguments.digests import sha256_of
 from dgmark.cli.console import command_errors
 from dgmark.cli.options import AsRows, RowsOut
-from dgmark.cli.written import items_of, write_rows
+from dgmark.cli.row_output import items_of, write_rows
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
 from dgmark.files.inputs import STDIN
 from dgmark.files.outputs import check_output

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dgmark.arguments.digests import sha256_of
 from dgmark.cli.console import command_errors, stderr, stdout
-from dgmark.cli.written import items_of, write_rows
+from dgmark.cli.row_output import items_of, write_rows
 from dgmark.errors import DgmarkError, InputError
 from dgmark.files.outputs import check_output
 from dgmark.rows.item import SOURCE_SHA256, Item, Row

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dgmark.cli.written import Work, items_of, write_rows
+from dgmark.cli.row_output import Work, items_of, write_rows
 from dgmark.errors import DgmarkError, InputError, PromptTooLong, ResumeMismatch, SettingsError
 from dgmark.rows.item import Item, Row
 
