@@ -1,5 +1,6 @@
 """The block decoder of LLaDA 2.2, many blocks at once, against a decoder that takes one place at a time."""
 
+import os
 import random
 from typing import Any
 
@@ -97,12 +98,14 @@ def test_random_blocks_together_and_in_any_order_are_decoded_as_alone(settings: 
 
 
 @pytest.mark.slow
-def test_two_thousand_random_blocks() -> None:
+def test_two_hundred_random_blocks() -> None:
+    """`make soak` compares two thousand."""
+    count = 50 if os.environ.get("DGMARK_ALL_CASES") else 5
     for number in range(40):
         choose = random.Random(number)
         settings = {"threshold": choose.choice([0.2, 0.5]), "edit_threshold": choose.choice([0, 0.3, 0.6])}
         settings |= {"steps": choose.choice([0, 3, 32]), "post_steps": choose.choice([0, 2, 16])}
-        compare_random(settings | {"temperature": choose.choice([0, 1.0])}, count=50, seed=number)
+        compare_random(settings | {"temperature": choose.choice([0, 1.0])}, count=count, seed=number)
 
 
 def compare_random(settings: dict[str, Any], count: int, seed: int = 0) -> None:
