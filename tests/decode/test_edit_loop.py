@@ -175,6 +175,12 @@ def test_a_stream_ends_with_what_generate_returns() -> None:
     assert sorted(finished, key=lambda one: one.prompt) == made
 
 
+def test_the_pieces_of_a_text_add_up_to_it() -> None:
+    for seed in range(4):
+        (made,) = dgmark.generate(TOY, [[2, 7, 5]], key=None, seed=seed, **SHORT)
+        assert "".join(dgmark.stream_text(TOY, [2, 7, 5], key=None, seed=seed, **SHORT)) == made.text
+
+
 def test_settled_blocks_are_the_text_so_far() -> None:
     """Each block is given once, in order, before it is said to be finished."""
     events = dgmark.stream_generate(TOY, [[2, 7, 5], [3, 8, 6]], key=None, **{**SHORT, "length": 30})
