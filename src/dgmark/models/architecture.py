@@ -83,7 +83,7 @@ def decoder_config(
         if source.get(name, values[0]) not in values:
             raise CheckpointFormat(f"{checkpoint.folder}: {name} is {source[name]!r}, only {values[0]!r} can be loaded")
     if (theta := stated_theta(checkpoint)) is None:
-        checkpoint.require("rope_theta")
+        raise CheckpointFormat(f"{checkpoint.folder / 'config.json'} lacks 'rope_theta': fetch the checkpoint again")
     rotary = {"rope_type": "default", **(source.get("rope_parameters") or {}), "rope_theta": theta}
     rotary |= fields.pop("rope_parameters", {})
     tied = fields.pop("tie_word_embeddings", source.get("tie_word_embeddings", False))
@@ -107,8 +107,10 @@ def causal_config(checkpoint: Checkpoint) -> PretrainedConfig:
             f"{checkpoint.folder}: transformers has no autoregressive model of model_type {model_type!r}{code}"
         )
     fields, theta = own_config(checkpoint), stated_theta(checkpoint)
-    if theta is not None and "rope_parameters" in fields:  # of which transformers would read no other place
-        fields["rope_parameters"] = {**(fields["rope_parameters"] or {}), "rope_theta": theta}
+    rotary = fields.get("rope_parameters") or {}
+    by_layers = any(isinstance(part, dict) for part in rotary.values())  # as Gemma 3 has them, each with its own base
+    if theta is not None and rotary and not by_layers:  # beside them transformers reads no base
+        fields["rope_parameters"] = {**rotary, "rope_theta": theta}
     config: PretrainedConfig = CONFIG_MAPPING[model_type].from_dict(fields)
     return config
 
