@@ -63,8 +63,8 @@ backends-check: .venv/.backends
 # Attempts to break dgmark; docs/reliability.md says what they hold it to, and what SOAK_ROUNDS and SOAK_SEED set.
 soak: .venv/.dev
 	DGMARK_FUZZED_DOCUMENTS=300 $(BIN)/python -m pytest documents/tests/test_fuzz.py
-	DGMARK_ALL_CASES=1 $(PYTEST) -m cover
-	DGMARK_ALL_CASES=1 $(PYTEST) tests/detection/test_q_values.py tests/decode/test_block_edits.py tests/decode/test_edit_loop.py
+	DGMARK_ALL_CASES=1 $(PYTEST) -m "cover or soak"
+	DGMARK_ALL_CASES=1 $(PYTEST) tests/detection/test_q_values.py tests/decode/test_block_edits.py tests/decode/test_edit_loop.py tests/engines/test_sglang.py
 	DGMARK_ODD_VALUES_EACH=1 $(BIN)/python -m pytest tests/test_public_arguments.py
 	DGMARK_DTYPE=bf16 $(PYTEST)
 	$(BIN)/python -m pytest -rP soak

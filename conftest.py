@@ -29,7 +29,7 @@ from support.training_setup import tiny_corpus  # noqa: E402
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of tests with many cases, some."""
+    """Without the tests and the cases that `make soak` alone runs."""
     covering.leave_out(config, items)
 
 

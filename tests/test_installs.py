@@ -199,7 +199,7 @@ if __name__ == "__main__":
     assert all_of_it.prints(code) == "200"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_install_that_the_notebook_states_has_all_that_its_cells_import(site: Path) -> None:
     cells = json.loads((ROOT / "docs" / "tutorial.ipynb").read_text(encoding="utf-8"))["cells"]
     (stated,) = re.findall("`pip install (.+?)`", "".join(cells[0]["source"]))

@@ -69,7 +69,9 @@ def for_the_toy(experiment: Experiment) -> Experiment:
     return experiment.model_copy(update={"builtin": short, "listed": cells})
 
 
-@pytest.mark.parametrize("name", experiment_names())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in DRAWN else pytest.mark.soak) for name in experiment_names()]
+)
 def test_every_experiment_runs_and_is_reported(
     name: str, shared_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return main
 
 
+@pytest.mark.soak
 def test_every_mode_runs_with_a_tiny_network(run: Callable[..., str], tmp_path: Path) -> None:
     printed = run("--small", "--out", str(tmp_path / "found.json"))
     found = json.loads((tmp_path / "found.json").read_text())

@@ -207,8 +207,9 @@ def test_a_reload_asks_before_it_loses_a_text(page: Any) -> None:
 
     page.click("#text")
     page.once("dialog", dismiss)
-    page.evaluate("location.reload()")  # of nothing that was entered
-    page.wait_for_function("typeof service !== 'undefined' && service !== null")
+    with page.expect_navigation():
+        page.evaluate("location.reload()")  # of nothing that was entered
+    page.wait_for_function("() => typeof service !== 'undefined' && service !== null")
     assert not asked
     page.click("#text")
     page.fill("#text", PLAIN)

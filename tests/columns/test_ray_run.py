@@ -200,6 +200,7 @@ def test_batches_of_every_format_are_scored_and_not_written_into(
 # ---- what ends in the middle ----
 
 
+@pytest.mark.soak
 def test_texts_are_the_same_when_an_actor_is_killed(tmp_path: Path, key_file: Path) -> None:
     prompts = pa.table({"id": [f"p{n}" for n in range(8)], "prompt": ["The sea was", "A king", "", None] * 2})
     pq.write_table(prompts, source := tmp_path / "prompts.parquet")
@@ -221,6 +222,7 @@ def test_texts_are_the_same_when_an_actor_is_killed(tmp_path: Path, key_file: Pa
     assert (tally.marks.marked, tally.marks.checked, tally.marks.found) == (4, 4, 0)
 
 
+@pytest.mark.soak
 def test_a_run_goes_on_after_its_driver_was_killed(cluster: str, tmp_path: Path, key_file: Path) -> None:
     count, source, target = 400, tmp_path / "texts.parquet", tmp_path / "found"
     texts = [None if n % 200 == 0 else f"This is text {n}, which says little. " * 8 for n in range(count)]
@@ -274,6 +276,7 @@ def test_a_cluster_that_does_not_start_is_an_error(
     assert "bug" not in stopped.stderr
 
 
+@pytest.mark.soak
 def test_a_full_disk_leaves_the_finished_rows(tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = tmp_path / "texts.jsonl", tmp_path / "found"
     rows = [{"id": n, "text": f"This is text {n}."} for n in range(90)]

@@ -117,7 +117,7 @@ def test_tokenizers_of_other_kinds_have_no_check() -> None:
 DICE = st.integers(0, 2**64 - 1).map(random.Random)
 
 # Without combining marks and free text: beside a mask, a mark before a contraction can put a good candidate last.
-PLAIN = st.text(st.sampled_from("abe tTs'nd,.\n\r\t1203é€😀👩‍💻日 n  "), max_size=40)
+PLAIN = st.text(st.sampled_from("abe tTs'nd,.\n\r\t1203é€😀👩💻日 n  "), max_size=40)
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

@@ -2,6 +2,7 @@
 
 import gc
 import inspect
+import os
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -221,8 +222,9 @@ class EditingToy(BlockCausalToy):
 
 def test_no_text_has_a_token_that_deletes_or_inserts(algorithm: Any, keys: Path) -> None:
     engine = Server(algorithm, EditingToy(), {"keys": str(keys), "key": "many", "temperature": 1.0})
-    answers = engine.serve([Req.of(f"edit {n}", prompt(n, 1 + n % 9)) for n in range(200)], 16, at_once=50)
-    assert len(answers) == 200
+    count = 200 if os.environ.get("DGMARK_ALL_CASES") else 40
+    answers = engine.serve([Req.of(f"edit {n}", prompt(n, 1 + n % 9)) for n in range(count)], 16, at_once=20)
+    assert len(answers) == count
     assert not {5, 9} & {token for answer in answers.values() for token in answer}
 
 

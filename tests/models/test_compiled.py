@@ -22,6 +22,7 @@ def fresh_compiler() -> Any:
     torch._dynamo.reset()
 
 
+@pytest.mark.soak
 def test_each_shape_is_compiled_once_and_the_texts_stay(tmp_path: Path) -> None:
     tiny.write(tmp_path, "llada", n_layers=1)
     code = f"""

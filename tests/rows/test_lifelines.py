@@ -59,7 +59,12 @@ def ended(run: "subprocess.Popen[str]", sent: signal.Signals, below: set[psutil.
 
 @pytest.mark.parametrize(
     ("sent", "workers", "code"),
-    [(signal.SIGKILL, 2, -9), (signal.SIGTERM, 2, 143), (signal.SIGINT, 2, 130), (signal.SIGTERM, 1, 143)],
+    [
+        (signal.SIGKILL, 2, -9),
+        (signal.SIGTERM, 2, 143),
+        pytest.param(signal.SIGINT, 2, 130, marks=pytest.mark.soak),
+        pytest.param(signal.SIGTERM, 1, 143, marks=pytest.mark.soak),
+    ],
 )
 def test_no_worker_outlives_the_process_that_started_it(
     tmp_path: Path, sent: signal.Signals, workers: int, code: int

@@ -355,7 +355,7 @@ def test_memory_does_not_grow_with_the_rows(key_file: Path, tmp_path: Path, monk
         assert f"{rows} scored" in made.stderr
         return int(most + pool.max_memory())
 
-    few, many = peak(2_000), peak(10_000)
+    few, many = peak(2_000), peak(6_000)
     assert many < 1.25 * few, (few, many)
 
 

@@ -1,6 +1,6 @@
-"""Tests with many cases: a few that cover the settings; `make soak` runs all, with DGMARK_ALL_CASES=1.
+"""Tests with many cases, and tests that take long: `make soak` runs all of them, with DGMARK_ALL_CASES=1.
 
-Of a test under `@pytest.mark.cover(2)`, the cases that run have each pair of settings together: what two settings break
+Other runs leave out tests under `@pytest.mark.soak`. Of a test under `@pytest.mark.cover(2)`, the cases that run have each pair of settings together: what two settings break
 fails in one of them. `@pytest.mark.cover(1)` leaves each setting once.
 """
 
@@ -13,10 +13,10 @@ import pytest
 
 
 def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the cases that are not needed."""
+    """Deselect what `make soak` alone runs."""
     if os.environ.get("DGMARK_ALL_CASES"):
         return
-    left: list[pytest.Item] = []
+    left = [item for item in items if item.get_closest_marker("soak")]
     for _, some in groupby(items, lambda item: item.nodeid.partition("[")[0]):
         cases = list(some)
         if marker := cases[0].get_closest_marker("cover"):
