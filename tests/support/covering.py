@@ -1,7 +1,8 @@
 """Tests with many cases, and tests that take long: `make soak` runs all of them, with DGMARK_ALL_CASES=1.
 
-Other runs leave out tests under `@pytest.mark.soak`. Of a test under `@pytest.mark.cover(2)`, the cases that run have each pair of settings together: what two settings break
-fails in one of them. `@pytest.mark.cover(1)` leaves each setting once.
+Other runs leave out tests under `@pytest.mark.soak`. Of a test under `@pytest.mark.cover(2)`, the cases that run have
+each pair of settings together: what two settings break fails in one of them. `@pytest.mark.cover(1)` leaves each
+setting once.
 """
 
 import os

@@ -86,5 +86,8 @@ def row_bar(unit: str = "rows", *, hidden: bool = False) -> Iterator[RowBar]:
     # output stays on stdout, unless stdout and stderr are the same terminal
     redirect = sys.stdout.isatty()
     progress = Progress(*columns, console=console, transient=True, disable=hidden, redirect_stdout=redirect)
+    if hidden:  # before rich 14.3, a bar that is not shown ends in an empty line
+        yield RowBar(progress, unit)
+        return
     with bar_on(console), progress:
         yield RowBar(progress, unit)

@@ -28,6 +28,9 @@ RENAMINGS = {
 class Llada2Network(Glm4MoeForCausalLM):  # type: ignore[no-untyped-call]
     """Glm4Moe under a name of its own, by which transformers finds the conversions below."""
 
+    # what chooses the experts stays as it is stored, as transformers keeps it from 5.24 on
+    _keep_in_fp32_modules_strict = ["e_score_correction_bias", "mlp.gate.weight"]  # noqa: RUF012
+
     def __init__(self, config: Glm4MoeConfig) -> None:
         super().__init__(config)
         # Glm4Moe ignores tensors of the extra layers in its own checkpoints; here an extra tensor is an error

@@ -63,9 +63,6 @@ def _best(values: Float[Tensor, "*any experts"], count: int) -> Int[Tensor, "*an
 class Llada22Network(Llada2Network):  # type: ignore[no-untyped-call]
     """LLaDA 2's network with the routers of blocks."""
 
-    # the matrices of the routers stay as they are stored, as their biases do
-    _keep_in_fp32_modules_strict = [*Llada2Network._keep_in_fp32_modules_strict, "mlp.gate.weight"]  # noqa: RUF012
-
     def __init__(self, config: Glm4MoeConfig) -> None:
         super().__init__(config)
         for layer in self.model.layers:
