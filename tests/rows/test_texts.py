@@ -107,6 +107,15 @@ def test_a_field_within_a_row_is_named_by_its_path(tmp_path: Path, column: str) 
     assert f'no "{column}"' in str(second.error)
 
 
+def test_a_row_without_a_text_names_the_field_that_may_hold_it(tmp_path: Path) -> None:
+    rows = [{"messages": [{"content": "Go on"}, {"content": "Two words."}], "id": "a"}, {"n": [1, None]}]
+    (path := tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert [str(row.error) for row in read_texts(str(path))] == [
+        'no "text" and no "token_ids"; if messages[-1].content is the text, name it as the column',
+        'no "text" and no "token_ids"',
+    ]
+
+
 def test_a_column_that_was_named_is_the_whole_text_of_its_row(tmp_path: Path) -> None:
     (path := tmp_path / "t.csv").write_text("id,text,note\na,Short.," + "Many other letters. " * 40 + "\n")
     (by_default,), (named,) = read_texts(str(path)), read_texts(str(path), RowReading("text"))

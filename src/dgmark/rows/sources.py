@@ -273,7 +273,9 @@ def _content_of(row: Row, reading: RowReading) -> str | list[int]:
         return _checked(text)
     if reading.column in row and text is None and not row.get("error"):
         raise InputError(_MISSING)
-    raise InputError(str(row.get("error") or f'no "{reading.column}" and no "token_ids"'))
+    _, longest = max(_texts_within(row), default=(0, ""))
+    named = f"; if {longest} is the text, name it as the column" if longest else ""
+    raise InputError(str(row.get("error") or f'no "{reading.column}" and no "token_ids"{named}'))
 
 
 def _field(row: Row, name: str) -> Any:
@@ -287,6 +289,18 @@ def _field(row: Row, name: str) -> Any:
         else:
             value = value.get(part) if isinstance(value, dict) else None
     return value
+
+
+def _texts_within(value: Any, path: str = "") -> Iterator[tuple[int, str]]:
+    """The length and the path of each string of several words in a row; items of lists are counted from the end."""
+    if isinstance(value, str) and " " in value:
+        yield len(value), path
+    elif isinstance(value, dict):
+        for name, within in value.items():
+            yield from _texts_within(within, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for place, within in enumerate(value, -len(value)):
+            yield from _texts_within(within, f"{path}[{place}]")
 
 
 def _checked(content: Content) -> Content:
