@@ -65,6 +65,19 @@ def test_the_card_begins_with_the_verdict_and_quotes_the_span(key_file: Path, te
     assert "z-score" not in card
 
 
+def test_a_disguised_part_is_found_with_its_place_and_share(key_file: Path, texts: Path) -> None:
+    disguised = MARKED.replace("a", "а").replace(" ", " \u200b")
+    (texts / "mixed.txt").write_text(mixed().replace(MARKED, disguised), encoding="utf-8")
+    command = ("--key", key_file, "--normalise", "all", "--spans")
+    card = on_one_line(shown(*command, "--show", texts / "mixed.txt"))
+    assert re.match(r"A span of this text \((5|6)\d% of it\) carries the watermark", card)
+    (found,) = re.findall(r"\[\[marked 1: (.*?)\]\]", card)
+    assert found[:200] in on_one_line(disguised)
+    (row,) = [json.loads(shown(*command, "--json", texts / "mixed.txt"))]
+    assert 0.5 < row["marked_share"] < 0.7
+    assert abs(row["spans"][0]["start"] - 1200) + abs(row["spans"][0]["end"] - 1200 - len(disguised)) < 60
+
+
 def test_statistics_are_shown_on_request_with_one_p_value(key_file: Path, texts: Path) -> None:
     card = shown("--key", key_file, "--verbose", texts / "mixed.txt")
     assert len(re.findall(r"\d(?:\.\d+)?e-\d+", card)) == 1
