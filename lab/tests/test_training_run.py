@@ -46,7 +46,9 @@ def test_the_settings_in_the_repository_are_valid(path: Path) -> None:
         read_config(path, other)
 
 
-@pytest.mark.parametrize(("kind", "steps", "nats"), [("storyteller", 60, 3.1), pytest.param("judge", 30, 1.5, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("kind", "steps", "nats"), [("storyteller", 60, 3.1), pytest.param("judge", 30, 1.5, marks=pytest.mark.soak)]
+)
 def test_a_run_in_pieces_is_the_run_in_one_go_and_learns_and_leaves_a_model(
     tmp_path: Path, kind: Kind, steps: int, nats: float
 ) -> None:

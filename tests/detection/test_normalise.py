@@ -204,6 +204,7 @@ DISGUISES: dict[str, list[Callable[[str], str]]] = {
         lambda t: t.replace("o", "ο"),
     ],
     "whitespace": [_between_words(one) for one in ODD_SPACES],
+    "capitals": [str.upper],
 }
 CASES = [(step, number) for step, disguises in DISGUISES.items() for number in range(len(disguises))]
 
@@ -233,7 +234,10 @@ def test_a_text_without_the_mark_names_the_disguises_in_it(step: str, number: in
         ("이 문장은 한국어로 쓰였고 꽤 길다".replace(" ", "\u3000"), ("whitespace",)),
         ("هذه جملة مكتوبة باللغة العربية وهي طويلة".replace(" ", "\u2009"), ("whitespace",)),
         ("Tabs stand between all of these words here".replace(" ", "\t"), ("whitespace",)),
+        ("ДЛИННЫЙ ТЕКСТ ИЗ ОДНИХ ЗАГЛАВНЫХ БУКВ", ("capitals",)),
         # ordinary
+        ("我爱NBA，也爱CBA。" * 5, ()),
+        ("total=first+second+third;\nshare = total / 3\n" * 5, ()),
         ("春は　あけぼの　やうやう　白く　なりゆく　山ぎは", ()),
         ("name\tsize of it\nfirst file here\t12\nsecond file here\t15\n" * 5, ()),
         ("Il dit\u00a0: «\u00a0Non\u00a0» — et puis\u00a0? Rien\u00a0! " * 5, ()),

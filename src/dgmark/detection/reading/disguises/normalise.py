@@ -61,6 +61,7 @@ _ROMAN = re.compile(
     "(?<![A-Za-z])[A-Za-z]++[\u2160-\u217f][A-Za-z\u2160-\u217f]*+|[\u2160-\u217f]++[A-Za-z][A-Za-z\u2160-\u217f]*+"
 )
 _FULL_WIDTH = re.compile("[\uff01-\uff5e]+")
+_SENTENCE_END = re.compile(r"(?:^|[.!?\n][\"'”’)\]]*\s+)[\"'“‘(\[¿¡]*$")
 _LINE_ENDS = re.compile("\r\n?|[\u0085\u2028\u2029]")
 _WORD, _ASCII_LETTER = re.compile(r"\w+"), re.compile("[A-Za-z]")
 
@@ -255,6 +256,28 @@ def fold_whitespace(mapped: MappedText) -> MappedText:
     return mapped.replaced(_LINE_ENDS, "\n").replaced(_SPACES, " ")
 
 
+def lower_capitals(mapped: MappedText) -> MappedText:
+    """Lower the letters of a text that has capitals alone, but for the first letters of sentences and the word I.
+
+    Names begin with small letters then, so some of the tokens of the text before are lost.
+    """
+    if not _is_capitals(mapped.text):
+        return mapped
+
+    def lowered(word: re.Match[str]) -> str:
+        if word[0] == "I":
+            return word[0]
+        begins = _SENTENCE_END.search(mapped.text[max(0, word.start() - 8) : word.start()])
+        return word[0].capitalize() if begins else word[0].lower()
+
+    return mapped.replaced(_WORD, lowered)
+
+
+def _is_capitals(text: str) -> bool:
+    """Whether a text has no small letters, and is not one in a script without capitals that holds a few."""
+    return text.isupper() and sum(map(str.isupper, text)) > len(text) / 2
+
+
 STEPS: dict[str, Callable[[MappedText], MappedText]] = {
     "ansi": without_codes,
     "nfc": compose,
@@ -263,6 +286,7 @@ STEPS: dict[str, Callable[[MappedText], MappedText]] = {
     "homoglyphs": fold_homoglyphs,
     "quotes": fold_quotes,
     "whitespace": fold_whitespace,
+    "capitals": lower_capitals,
 }
 
 
@@ -318,10 +342,11 @@ _WORD_LENGTH = 8  # characters of a word, in scripts without spaces
 
 def disguises_in(text: str) -> tuple[str, ...]:
     """The steps that would undo something in this text that can cost it a mark: one in twenty words is concerned."""
+    capitals = len(text) if _is_capitals(text) else 0
     if _PLAIN.fullmatch(text) and "  " not in text:
-        return ()
+        return ("capitals",) if capitals else ()
     least = max(1.0, _LEAST_DISGUISED * max(len(text.split()), len(text) / _WORD_LENGTH))
-    found = {"ansi": count_terminal_codes(text)}
+    found = {"ansi": count_terminal_codes(text), "capitals": capitals}
     odd = _ODD_SPACES_AND_TABS if text.count("\t") > text.count(" ") else _ODD_SPACES
     spaces = _count_within_lines(odd, text)
     if _is_spaced_by_blanks(text):
