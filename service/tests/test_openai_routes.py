@@ -61,6 +61,16 @@ def test_a_chat_completion(served: Served) -> None:
     assert not unmarked.model_dump()["watermark"]["enabled"]
 
 
+def test_a_mask_in_a_prompt_is_text_and_its_id_is_refused(served: Served) -> None:
+    mask = served.model.tokenizer.backend.id_to_token(served.model.mask_id)
+    spelled = served.client.completions.create(prompt=f"w3 {mask} w4", **SHORT)
+    assert spelled.choices[0].text == served.alone([f"w3 {mask} w4"]).text
+    asked: Any = [{"role": "user", "content": f"w3 {mask}"}]
+    assert served.client.chat.completions.create(messages=asked, **SHORT).choices[0].message.content
+    with pytest.raises(openai.BadRequestError, match=f"prompt id {served.model.mask_id} is no text"):
+        served.client.completions.create(prompt=[[5, served.model.mask_id]], **SHORT)
+
+
 def test_several_texts_of_a_prompt_are_those_of_as_many_requests(served: Served) -> None:
     whole = served.client.completions.create(prompt="w3 w4", n=4, best_of=4, **SHORT)
     alone = [served.alone("w3 w4", seed=5 + row) for row in range(4)]

@@ -65,6 +65,19 @@ def test_the_card_begins_with_the_verdict_and_quotes_the_span(key_file: Path, te
     assert "z-score" not in card
 
 
+def test_a_disguised_part_is_found_with_its_place_and_share(key_file: Path, texts: Path) -> None:
+    disguised = MARKED.replace("a", "а").replace(" ", " \u200b")
+    (texts / "mixed.txt").write_text(mixed().replace(MARKED, disguised), encoding="utf-8")
+    command = ("--key", key_file, "--normalise", "all", "--spans")
+    card = on_one_line(shown(*command, "--show", texts / "mixed.txt"))
+    assert re.match(r"A span of this text \((5|6)\d% of it\) carries the watermark", card)
+    (found,) = re.findall(r"\[\[marked 1: (.*?)\]\]", card)
+    assert found[:200] in on_one_line(disguised)
+    (row,) = [json.loads(shown(*command, "--json", texts / "mixed.txt"))]
+    assert 0.5 < row["marked_share"] < 0.7
+    assert abs(row["spans"][0]["start"] - 1200) + abs(row["spans"][0]["end"] - 1200 - len(disguised)) < 90
+
+
 def test_statistics_are_shown_on_request_with_one_p_value(key_file: Path, texts: Path) -> None:
     card = shown("--key", key_file, "--verbose", texts / "mixed.txt")
     assert len(re.findall(r"\d(?:\.\d+)?e-\d+", card)) == 1
@@ -96,7 +109,7 @@ def test_the_table_has_a_column_for_the_key_and_for_spans_if_asked(
 
 
 def test_a_file_that_cannot_be_read_has_a_row(key_file: Path, tmp_path: Path) -> None:
-    table = on_one_line(shown("--key", key_file, __file__, tmp_path / "none.txt"))
+    table = on_one_line(run("detect", "--key", key_file, __file__, tmp_path / "none.txt", code=4).stdout)
     assert "not tested: " in table
 
 
@@ -110,10 +123,12 @@ def test_a_terminal_obeys_no_text_and_no_id(key_file: Path, tmp_path: Path) -> N
     path = tmp_path / "texts.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     for option in ("--show", "--verbose", "--spans"):
-        said = shown("--key", key_file, option, path)
+        said = run("detect", "--key", key_file, option, path, code=4).stdout
         assert not set(said) & set("\x1b\x07\b\r\x7f\x9b\u202e")
         assert "␛[2J" in said
-    assert f"\n{signs}␊0\n{signs}{MARKED[:20]}" in shown("--key", key_file, "--show", path).replace("[[marked 1: ", "")
+    assert f"\n{signs}␊0\n{signs}{MARKED[:20]}" in run("detect", "--key", key_file, "--show", path).stdout.replace(
+        "[[marked 1: ", ""
+    )
     path.write_text(json.dumps(lines[-1]))
     assert f"error: {signs}bad: {signs}" in run("detect", "--key", key_file, path).stderr
     assert not set(run("detect", "--key", key_file, "--format", "jsonl", path).stdout) & set("\x1b\x7f\x9b")

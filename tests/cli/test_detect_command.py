@@ -22,7 +22,7 @@ def test_a_batch_is_written_resumed_and_summed_up(key_file: Path, tmp_path: Path
     table, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     texts = [{"id": f"row {n}", "text": f"This is text number {n}."} for n in range(149)]
     table.write_text("".join(json.dumps(row) + "\n" for row in [*texts, {"id": "row 149"}]))
-    first = run("detect", "--key", key_file, "--out", out, table, code=0)
+    first = run("detect", "--key", key_file, "--out", out, table, code=4)
     assert "149 scored (149 uncertain), 1 cannot be used" in first.stderr
     assert first.stdout == ""
     whole = out.read_bytes()
@@ -31,7 +31,7 @@ def test_a_batch_is_written_resumed_and_summed_up(key_file: Path, tmp_path: Path
     again = run("detect", "--key", key_file, "--out", out, table)
     assert "of these, 70 there already" in again.stderr
     assert out.read_bytes() == whole
-    assert run("detect", "--key", key_file, "--out", out, table).exit_code == 0
+    assert run("detect", "--key", key_file, "--out", out, table).exit_code == 4
     assert run("detect", "--key", key_file, "--out", out, "--fpr", 0.5, table).exit_code == 4
     assert out.read_bytes() == whole
 

@@ -77,16 +77,49 @@ def test_standard_input_may_be_a_document(key_file: Path) -> None:
 
 def test_a_folder_is_read_and_the_rest_is_named(key_file: Path, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
+    (folder / "notes.txt").write_bytes((folder / "key.json").read_bytes())  # a key by what it holds
+    (folder / "commitment.json").write_text(run("key", "commit", folder / "key.json", code=0).stdout)
+    run("report", "keygen", folder / "signing.json", code=0)
     for options in (["--format", "jsonl"], ["--out", out]):
-        found = run("detect", "--key", key_file, *options, folder, code=0)
+        found = run("detect", "--key", key_file, *options, folder, code=4)
+        assert (
+            f"error: 1 of 3 inputs cannot be used; the first is {folder / 'locked.pdf'}: is encrypted" in found.stderr
+        )
         written = rows(out.read_text() if out in options else found.stdout)
         names = [Path(row["id"]).name for row in written]
         assert names == ["locked.pdf", "pages.pdf", "story.docx"]
         assert [row.get("verdict") for row in written] == [None, "watermarked", "watermarked"]
         assert written[0]["error"] == "is encrypted with a password: save it without one"
         assert "not read, as their endings are those of no document, or they hold keys: " in found.stderr
-        for name in ("picture.png", "~$story.docx", "key.json"):
+        for name in ("picture.png", "~$story.docx", "key.json", "notes.txt", "commitment.json", "signing.json"):
             assert name in found.stderr
+
+
+@pytest.mark.parametrize("content", ['{"secret": "the sea", "d": "d"}', 'A key has "format": "dgmark-key" in it.'])
+def test_a_document_that_speaks_of_keys_is_a_document(key_file: Path, tmp_path: Path, content: str) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / f"a.{'json' if content.startswith('{') else 'txt'}").write_text(content)
+    assert "is inconclusive" in run("detect", "--key", key_file, tmp_path / "texts", code=0).stdout
+
+
+def test_a_key_among_the_files_of_a_pattern_is_left_out(key_file: Path, folder: Path) -> None:
+    found = run("detect", "--key", key_file, "--json", folder / "key.json", folder / "story.docx", code=0)
+    assert [row["verdict"] for row in rows(found.stdout)] == ["watermarked"]
+    assert f"or they hold keys: {folder / 'key.json'}\n" in found.stderr
+    alone = run("detect", "--key", key_file, folder / "key.json", code=4)
+    assert "error: there is no text to score" in alone.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--check"], ["--json"], ["--format", "csv"], ["--format", "json"]])
+def test_one_input_that_cannot_be_tested_decides_the_exit_code_in_every_form(
+    key_file: Path, folder: Path, tmp_path: Path, options: list[str]
+) -> None:
+    table = tmp_path / "rows.jsonl"
+    table.write_text('{"id": "a", "text": "A text."}\n{"id": "b", "text": null}\n')
+    for inputs, count in ((folder, "1 of 3"), (table, "1 of 2")):
+        found = run("detect", "--key", key_file, *options, inputs, code=4)
+        assert f"error: {count} inputs cannot be used; the first is " in found.stderr
+        assert any(verdict in found.stdout for verdict in ("watermarked", "found", "uncertain", "inconclusive"))
 
 
 def test_what_cannot_be_read_of_a_folder_is_a_row(

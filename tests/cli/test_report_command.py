@@ -85,7 +85,7 @@ def test_one_report_of_many_texts_names_the_key_of_each_and_pays_for_all_keys(tm
     run("report", "keygen", signing, code=0)
     jwks, page, document = tmp_path / "jwks.json", tmp_path / "all.html", tmp_path / "all.json"
     jwks.write_text(run("report", "jwks", signing).stdout)
-    run("detect", "--keys", keys, texts, "--report", page, "--report", document, "--sign", signing, code=0)
+    run("detect", "--keys", keys, texts, "--report", page, "--report", document, "--sign", signing, code=4)
     for report in (page, document):
         verified = run("report", "verify", report, "--jwks", jwks, code=0).stdout
         assert "Watermark found in 1 of 2 texts; 1 more has no answer" in verified

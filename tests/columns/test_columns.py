@@ -138,6 +138,14 @@ def test_a_bad_row_has_nulls_and_its_error_and_leaves_the_others(kind: str, name
     assert "counted from" not in str(values_of(made, "error")[1])  # as another batch would count otherwise
 
 
+def test_a_column_of_several_types_is_read_row_by_row() -> None:
+    places, kinds = pa.array([0, 0, 1], pa.int32()), pa.array([0, 1, 0], pa.int8())
+    several = pa.UnionArray.from_dense(kinds, places, [pa.array([TEXTS[0], MARKED]), pa.array([{"a": 1}])])
+    made = DetectColumns(KEY)(pa.table({"text": several}))
+    assert values_of(made, "verdict")[1:] == [None, "watermarked"]
+    assert "this is a mapping" in values_of(made, "error")[1]
+
+
 @each_kind
 def test_missing_texts_are_errors_of_their_rows_even_if_all_are(kind: str) -> None:
     for texts in ([None, TEXTS[0], None, None], [None] * 4):

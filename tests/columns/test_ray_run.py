@@ -325,14 +325,14 @@ def test_a_table_that_cannot_be_used_is_refused_before_the_work(source: Path, tm
     (tmp_path / "both" / "a.parquet").write_bytes((source / "0.parquet").read_bytes())
     (tmp_path / "both" / "b.jsonl").write_text(json.dumps(rows[1]) + "\n")
     (tmp_path / "types").mkdir()
-    for name, column in (("a", pa.array(["x"])), ("b", pa.array(["x"]).dictionary_encode())):
+    for name, column in (("a", pa.array(["x"])), ("b", pa.array([1]))):
         pq.write_table(pa.table({"id": [name], "text": ["One."], "k": column}), tmp_path / "types" / f"{name}.parquet")
     target = tmp_path / "found"
     for code, message, arguments in (
         (4, "_a.parquet has a name that begins with _", (tmp_path / "hidden", target)),
         (4, "holds Parquet and JSON Lines", (tmp_path / "both", target)),
         (4, "'source' is a number in row a", (tmp_path / "types.jsonl", target)),
-        (4, "Field k has incompatible types: string vs dictionary", (tmp_path / "types", target)),
+        (4, "Field k has incompatible types: string vs int64", (tmp_path / "types", target)),
         (4, "is not there, or holds no file", (tmp_path / "none", target)),
         (4, "holds no file that ends in .parquet", (tmp_path / "empty", target)),
         (4, "no column 'body': the columns are 'id', 'n', 'text'", (source, target, "--text-column", "body")),
@@ -351,6 +351,19 @@ def test_a_table_that_cannot_be_used_is_refused_before_the_work(source: Path, tm
         assert message in result.stderr
         assert "bug" not in result.stderr
     assert not target.exists()
+
+
+def test_a_column_in_a_dictionary_in_one_file_is_read_with_that_of_another(tmp_path: Path, key_file: Path) -> None:
+    source = tmp_path / "texts"
+    source.mkdir()
+    marked = marked_text(KEY.subkey(2), 120)
+    texts = pa.array([marked, "A text.", None])
+    pq.write_table(pa.table({"id": ["a", "b", "c"], "text": texts.dictionary_encode()}), source / "0.parquet")
+    pq.write_table(pa.table({"id": ["d", "e", "f"], "text": texts}), source / "1.parquet")
+    dgmark_ray("detect", source, tmp_path / "found", "--key", key_file, code=0)
+    rows = sorted_rows(pq.read_table(tmp_path / "found"))
+    assert [row["verdict"] for row in rows] == ["watermarked", "uncertain", None] * 2
+    assert [row["text"] for row in rows] == texts.to_pylist() * 2
 
 
 def test_two_rows_of_one_id_are_refused(tmp_path: Path, key_file: Path) -> None:

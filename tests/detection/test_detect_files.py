@@ -243,7 +243,7 @@ SPANS, RANGES = {"spans": True}, {"only": [(0, 3)]}
         (DETECTOR, SPANS, "spans finds nothing, as it needs a key of rule bigram"),
         (Keyring([KEY]), RANGES, "need one key: use a Detector, not a Keyring"),
         (Keyring([KEY, KEY]), SPANS, "spans finds nothing, as it needs a key of rule bigram"),
-        *((Detector(KEY, normalise=["nfc"]), some, "leave normalisation out") for some in (SPANS, RANGES)),
+        (Detector(KEY, normalise=["nfc"]), RANGES, "leave normalisation out"),
         (
             Detector(rule_key("kgw", KEY)),
             SPANS,

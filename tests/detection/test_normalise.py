@@ -10,9 +10,11 @@ import pytest
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.reading.disguises import normalise as normalise_module
+from dgmark.detection.reading.disguises.mapped_text import MappedText
 from dgmark.detection.reading.disguises.normalise import STEPS, disguises_in, nfc, normalise
 from dgmark.detection.results import sentences as words
 from dgmark.errors import MissingExtra, SettingsError
+from dgmark.rows.scoring import with_spans
 from support.cases import cases
 from support.known_keys import builtin_tokenizer, known_key
 from support.marked_texts import marked_text
@@ -22,13 +24,62 @@ ALL = tuple(STEPS)
 
 @pytest.mark.parametrize(("step", "disguised", "plain"), cases(__file__, "undone"))
 def test_each_step_undoes_its_disguise(step: str, disguised: str, plain: str) -> None:
-    assert normalise(disguised, [step]) == (plain, (step,))
-    assert normalise(plain, [step]) == (plain, ())
+    mapped, undone = normalise(disguised, [step])
+    assert (mapped.text, undone) == (plain, (step,))
+    mapped, undone = normalise(plain, [step])
+    assert (mapped.text, undone) == (plain, ())
 
 
 @pytest.mark.parametrize("text", cases(__file__, "honest"))
 def test_honest_text_stays(text: str) -> None:
-    assert normalise(text, ALL) == (text, ())
+    mapped, undone = normalise(text, ALL)
+    assert (mapped.text, undone) == (text, ())
+
+
+@pytest.mark.parametrize(("step", "disguised", "plain"), cases(__file__, "undone"))
+def test_what_stands_around_a_disguise_keeps_its_places(step: str, disguised: str, plain: str) -> None:
+    before, behind = "Once upon a time. ", ".\nThere was a mouse"
+    mapped, _ = normalise(before + disguised + behind, [step])
+    assert mapped.original(0, len(before) - 2) == (0, len(before) - 2)
+    found = mapped.original(len(mapped.text) - len("mouse"), len(mapped.text))
+    assert found == (len(before + disguised + behind) - len("mouse"), len(before + disguised + behind))
+    assert len(mapped.places) == len(mapped.text)
+
+
+def test_places_are_those_of_the_letters_that_are_shown() -> None:
+    text = "the \u202egnik\u202c and his m\u200bou\u0323se"
+    mapped, _ = normalise(text, ALL)
+    shown = mapped.text
+    king, word = shown.index("king"), shown.index("m")
+    assert mapped.original(king, king + 4) == (5, 9)
+    assert mapped.original(king, king + 1) == (8, 9)
+    assert text[slice(*mapped.original(word, len(shown)))] == "m\u200bou\u0323se"
+
+
+_DISGUISES: dict[str, Callable[[str], str]] = {
+    "zero-width": lambda text: text.replace(" ", " \u200b"),
+    "homoglyphs": lambda text: text.replace("a", "а").replace("e", "е"),
+    "no-break spaces": lambda text: text.replace(" ", "\u00a0\u00a0"),
+    "marked letters": lambda text: re.sub("([a-z])", "\\1\u0323", text),
+    "mathematical letters": lambda text: re.sub("[a-z]", lambda found: chr(ord(found[0]) + 0x1D41A - 97), text),
+    "colours": lambda text: text.replace(" ", " \x1b[31m"),
+}
+
+
+@pytest.mark.parametrize("disguise", _DISGUISES.values(), ids=_DISGUISES)
+def test_the_spans_of_a_disguised_part_are_places_of_the_text_as_given(disguise: Callable[[str], str]) -> None:
+    key = known_key("words", rule="bigram")
+    marked, plain = marked_text(key, 150).strip(), "An unmarked sentence stands here, and it is plain. "
+    detector = Detector(key, normalise=ALL)
+    text, undisguised = plain * 3 + disguise(marked + " ") + plain * 2, plain * 3 + marked + " " + plain * 2
+    assert Detector(key).spans(text) == ()
+    # two readings share the rate
+    (span,), (same,) = detector.spans(text), Detector(key, fpr=detector.fpr / 2).spans(undisguised)
+    found, _ = normalise(text[span.start : span.end], ALL)
+    assert found.text.split() == undisguised[same.start : same.end].split()
+    detection = with_spans(detector, detector.detect(text), text)
+    assert detection.disguised
+    assert 0.5 < (detection.marked_share or 0) < 1
 
 
 def test_without_the_table_of_look_alikes_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +137,7 @@ def test_ids_are_never_changed_and_ranges_exclude_normalisation() -> None:
 @pytest.mark.parametrize("step", sorted(STEPS))
 def test_no_step_takes_the_square_of_a_texts_length(step: str, unit: str) -> None:
     """300,000 signs of a kind: what grows with their square would take hours."""
-    assert isinstance(STEPS[step](unit * 300_000), str)
+    assert isinstance(STEPS[step](MappedText.of(unit * 300_000)), MappedText)
 
 
 def test_stacked_marks_are_left_and_a_few_are_put_in_order() -> None:
@@ -153,6 +204,7 @@ DISGUISES: dict[str, list[Callable[[str], str]]] = {
         lambda t: t.replace("o", "ο"),
     ],
     "whitespace": [_between_words(one) for one in ODD_SPACES],
+    "capitals": [str.upper],
 }
 CASES = [(step, number) for step, disguises in DISGUISES.items() for number in range(len(disguises))]
 
@@ -182,7 +234,10 @@ def test_a_text_without_the_mark_names_the_disguises_in_it(step: str, number: in
         ("이 문장은 한국어로 쓰였고 꽤 길다".replace(" ", "\u3000"), ("whitespace",)),
         ("هذه جملة مكتوبة باللغة العربية وهي طويلة".replace(" ", "\u2009"), ("whitespace",)),
         ("Tabs stand between all of these words here".replace(" ", "\t"), ("whitespace",)),
+        ("ДЛИННЫЙ ТЕКСТ ИЗ ОДНИХ ЗАГЛАВНЫХ БУКВ", ("capitals",)),
         # ordinary
+        ("我爱NBA，也爱CBA。" * 5, ()),
+        ("total=first+second+third;\nshare = total / 3\n" * 5, ()),
         ("春は　あけぼの　やうやう　白く　なりゆく　山ぎは", ()),
         ("name\tsize of it\nfirst file here\t12\nsecond file here\t15\n" * 5, ()),
         ("Il dit\u00a0: «\u00a0Non\u00a0» — et puis\u00a0? Rien\u00a0! " * 5, ()),

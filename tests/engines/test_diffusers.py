@@ -27,7 +27,7 @@ from dgmark.decode.steps.canvas import collect
 from dgmark.decode.steps.decoding import decode_steps
 from dgmark.decode.steps.selection import MOST_EDITING_STEPS
 from dgmark.detection.detector import Detector
-from dgmark.errors import MissingExtra, SettingsError, VocabularyMismatch
+from dgmark.errors import InputError, MissingExtra, SettingsError, VocabularyMismatch
 from dgmark.models.denoiser import BlockOrigin
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
@@ -288,6 +288,11 @@ def test_keys_that_cannot_mark_stop_a_text_before_its_first_token(
 ) -> None:
     with unchecked(), pytest.raises(error, match=problem):
         write("llada2", MarkingBlockRefinementScheduler(keys), temperature=0.0)  # the pipeline's own
+
+
+def test_a_prompt_with_the_mask_in_the_first_block_is_refused() -> None:
+    with pytest.raises(InputError, match="the prompt holds the id of the mask"):
+        write("llada2", MarkingBlockRefinementScheduler(KEY), input_ids=PROMPTS.index_fill(1, torch.tensor([1]), 0))
 
 
 def test_a_key_is_made_for_a_checkpoint_whose_vocabulary_stands_in_its_text_config(tmp_path: Path) -> None:

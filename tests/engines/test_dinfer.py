@@ -12,7 +12,7 @@ import torch
 from dgmark.decode import DecodeConfig, decode
 from dgmark.detection.detector import Detector
 from dgmark.engines.dinfer import marked_decoder
-from dgmark.errors import SettingsError
+from dgmark.errors import InputError, SettingsError
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import bound_key
@@ -89,6 +89,13 @@ def test_a_threshold_given_for_one_call_holds_for_it() -> None:
     decoder.begin(key, prompt_length=4)
     (ours,) = decode(TOY, torch.tensor(PROMPTS[:1]), low, rule_of_key(key), seeds=[0])
     assert generate(decoder, PROMPTS[:1], 16, threshold=0.4) == [ours.token_ids]
+
+
+def test_a_prompt_with_the_mask_is_refused() -> None:
+    decoder = marked_decoder(DecodeConfig(temperature=0.7), mask_id=0, eos_id=1)
+    decoder.begin(key_of(1, subkeys=1), prompt_length=4)
+    with pytest.raises(InputError, match="the prompt holds the id of the mask"):
+        decoder.decode(TOY(x := torch.tensor([[2, 0, 5, 3] + [0] * 8]))[:, :8], 0, 8, x)
 
 
 def test_a_decoder_that_was_told_nothing_is_refused() -> None:

@@ -189,6 +189,12 @@ def test_a_model_of_another_vocabulary_or_tokenizer_is_refused(algorithm: Any, k
         server(algorithm, keys, tokenizer="storyteller")
 
 
+def test_a_prompt_with_the_mask_is_refused(algorithm: Any, keys: Path) -> None:
+    engine = server(algorithm, keys)
+    error = engine.algorithm.validate_request(Req.of("r", [2, engine.model.mask_id, 3]))
+    assert error.startswith("prompt id 0 is no text")
+
+
 def test_a_request_is_forgotten_with_the_object_that_the_scheduler_keeps(algorithm: Any, keys: Path) -> None:
     engine = server(algorithm, keys)
     requests = [Req.of(f"forget {n}", [2, 3]) for n in range(50)]

@@ -175,7 +175,8 @@ def test_undone_disguise_is_said() -> None:
     disguised = "\u200b".join(marked_text(KEY, 250))
     report = Report.of(Detector(KEY, normalise=("invisible",)), "a.txt", disguised)
     assert report.detection.verdict == "watermarked"
-    assert not report.spans
+    assert report.detection.marked_share
+    assert len(report.spans) == 1
     assert "cleaned of disguises" in to_html(report).decode()
 
 

@@ -56,7 +56,7 @@ def without_subkey(source: Path, **options: Any) -> pa.Table:
 
 def test_a_file_is_scored_and_scored_again_only_if_it_differs(key_file: Path, source: Path, tmp_path: Path) -> None:
     before = source.read_bytes()
-    first = detect(key_file, source, tmp_path / "out.parquet", code=0)
+    first = detect(key_file, source, tmp_path / "out.parquet", code=4)
     assert "499 scored (498 uncertain, 1 watermarked), 1 cannot be used" in first.stderr
     made = pq.read_table(tmp_path / "out.parquet")
     assert made.equals(without_subkey(source))
@@ -68,7 +68,7 @@ def test_a_file_is_scored_and_scored_again_only_if_it_differs(key_file: Path, so
     assert sorted(os.listdir(tmp_path)) == ["in.parquet", "out.parquet", "payload.parquet"]
 
     whole = (tmp_path / "out.parquet").read_bytes()
-    again = detect(key_file, source, tmp_path / "out.parquet", code=0)
+    again = detect(key_file, source, tmp_path / "out.parquet", code=4)
     assert "499 scored (498 uncertain, 1 watermarked), 1 cannot be used; of these, 500 there already" in again.stderr
     for options, named in ((("--fpr", 0.5), "settings"), (("--prefix", "a_"), "prefix")):
         other = detect(key_file, source, tmp_path / "out.parquet", *options, code=4)

@@ -137,7 +137,7 @@ class Checker:
         detection = self._judge(content, document, options)
         scorer, unsearched = self._scorer(options), ""
         found = detector_of(scorer, detection)
-        if asked.spans and not found.no_spans and not detection.disguised:
+        if asked.spans and not found.no_spans:
             try:
                 _check_span_size(content)
                 detection = with_spans(scorer, detection, content)

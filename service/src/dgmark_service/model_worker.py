@@ -30,7 +30,7 @@ from dgmark.decode.texts.requests import Request
 from dgmark.detection.reading.reader import Ranges
 from dgmark.errors import DgmarkError, InputError, ModelError, PromptTooLong, SettingsError
 from dgmark.models.chat import chat_prompt, template_of
-from dgmark.models.denoiser import Denoiser, traits_of
+from dgmark.models.denoiser import Denoiser, encode_text, traits_of
 from dgmark.models.load import load_model
 from dgmark.watermark.key import WatermarkKey
 from dgmark_service import jobs
@@ -188,7 +188,7 @@ class ModelWorker:
         """Check and encode a job."""
         model, facts = self.models[job.model], self.facts[job.model]
         if job.remask is not None:
-            config, tokens = config_of_remasking(model, job.infill_settings()), len(model.tokenizer.encode(job.prompt))
+            config, tokens = config_of_remasking(model, job.infill_settings()), len(encode_text(model, job.prompt))
             if job.key is not None:
                 _check_mark(model, job.key, job, config, config.block_length)
             self._check_marking(job, tokens)

@@ -23,7 +23,7 @@ MAX_ITEMS = 1_000_000
 # the first wrong item ends the check; a field with a number of its own is a `Few`, as the inner number would count
 Few = Annotated[list[T], Field(fail_fast=True)]
 Items = Annotated[Few[T], Field(max_length=MAX_ITEMS)]
-Step = Literal["ansi", "nfc", "invisible", "compatibility", "homoglyphs", "quotes", "whitespace"]
+Step = Literal["ansi", "nfc", "invisible", "compatibility", "homoglyphs", "quotes", "whitespace", "capitals"]
 
 MAX_KEYS = 1000
 MAX_TEXTS = 100  # of one request

@@ -29,7 +29,9 @@ _MAX_RANGE = 2**24
 # 8 bits hold bytes
 _WIDE = re.compile(r"u?int(16|32|64)")
 # the types of columns that may hold texts or lists of ids, as numpy, pandas, Arrow and polars name them
-_OF_TEXTS = re.compile(r"(large_|fixed_size_|dictionary<values=)*(str(?!uct)|list|array|object|categor|enum|null)")
+_OF_TEXTS = re.compile(
+    r"(large_|fixed_size_|dictionary<values=)*(str(?!uct)|list|array|object|categor|enum|null|(dense|sparse)_union)"
+)
 _COLUMNS = {
     "numpy": ("ndarray",),
     "torch": ("Tensor",),

@@ -7,8 +7,10 @@ import hashlib
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +236,28 @@ def _tokenizer_fingerprint(backend: tokenizers.Tokenizer, vocabulary: list[tuple
         content.append(normalisers)
     canonical = json.dumps(content, ensure_ascii=True, sort_keys=True, separators=(",", ":")).encode()
     return hashlib.sha256(b"dgmark/tokenizer/v1\0" + canonical).hexdigest()[:16]
+
+
+def without_tokens(tokenizer: Tokenizer, ids: frozenset[int], text: str) -> Tokenizer:
+    """The tokenizer for a text in which the names of some tokens are text: they give none of these ids."""
+    if ids.isdisjoint(tokenizer.encode(text)):
+        return tokenizer
+    return replace(tokenizer, backend=_with_unknown_names(tokenizer.backend, ids))
+
+
+@lru_cache(maxsize=8)
+def _with_unknown_names(backend: tokenizers.Tokenizer, ids: frozenset[int]) -> tokenizers.Tokenizer:
+    """The tokenizer with names for some tokens that nobody can write; all others keep their names and ids."""
+    state = json.loads(backend.to_str())
+    names = {backend.id_to_token(one): f"\0{secrets.token_hex(16)}\0" for one in ids}
+    vocabulary = state["model"]["vocab"]
+    if isinstance(vocabulary, list):
+        state["model"]["vocab"] = [[names.get(token, token), score] for token, score in vocabulary]
+    else:
+        state["model"]["vocab"] = {names.get(token, token): one for token, one in vocabulary.items()}
+    for token in state["added_tokens"]:
+        token["content"] = names.get(token["content"], token["content"])
+    return tokenizers.Tokenizer.from_str(json.dumps(state))
 
 
 def _normalisers(state: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:

@@ -66,6 +66,7 @@ def detect(
 ) -> None:
     """Check texts for the mark of a key. False alarms are limited to --fpr, whatever the text.
 
+    Exits with 4 if any input could not be tested; the others are tested all the same.
     What to do with a finding: docs/for-checkers.md.
     """
     scorer, signer = options.scorer(), options.signer()
@@ -88,7 +89,7 @@ def detect(
     _report_skipped(tally.skipped)
     if options.out or (tally.scored > 1 and options.form == "table"):
         _tell_of_many(tally, options.fpr)
-    check_exit(tally, check, empty=is_parquet(options.out or ""))
+    _check_exit(tally, check, empty=is_parquet(options.out or ""))
 
 
 def _typed(sources: Iterable[str]) -> bool:
@@ -229,7 +230,7 @@ def _tell_of_many(tally: Tally, fpr: float) -> None:
 
 
 def _report_skipped(files: list[str]) -> None:
-    """Name the files of folders that were not read, as they are not documents."""
+    """Name the files that were not read, as they are not documents."""
     if files:
         more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
         stderr().print(
@@ -238,20 +239,17 @@ def _report_skipped(files: list[str]) -> None:
         )
 
 
-def check_exit(tally: Tally, check: bool, *, empty: bool = False) -> None:
-    """Exit with the code that the counts require; with `check`, also for the verdicts.
+def _check_exit(tally: Tally, check: bool, *, empty: bool) -> None:
+    """Exit with the code that the counts require: an input that could not be tested comes before every verdict.
 
     Args:
         tally: the counts.
         check: whether verdicts decide.
         empty: whether a table without rows is an answer.
     """
-    first = tally.first_unusable
-    if first and (check or not tally.scored):
-        raise first.raised()
-    if tally.unusable:
-        stderr().print(f"{tally.unusable} of {tally.unusable + tally.scored} inputs cannot be used")
-    elif not (tally.scored or empty):
+    if tally.first_unusable:
+        raise tally.failed()
+    if not (tally.scored or empty):
         raise InputError("there is no text to score")
     if check and "not_detected" in tally.verdicts:
         raise typer.Exit(1)

@@ -138,9 +138,7 @@ class DetectOptions:
             "--fdr needs the p-values of all texts: print the rows, as with --format jsonl, in place of --out": (
                 self.fdr is not None and self.out
             ),
-            "--normalise changes the text: leave --spans, --show and --only out": (
-                self.key and self.steps and (self.spans or self.show or self.only)
-            ),
+            "--normalise changes the text: leave --only out": self.key and self.steps and self.only,
             "--keys excludes --normalise, --only and --commitment: find the key first, then give it with --key (its "
             "p-value alone is not corrected for the other keys)": (
                 self.keys and (self.only or self.steps or self.commitment)

@@ -9,7 +9,7 @@ import typer
 from dgmark.cli import options as opt
 from dgmark.cli import run as run_app
 from dgmark.cli.console import command_errors
-from dgmark.cli.detect import check_exit, report_counts
+from dgmark.cli.detect import report_counts
 from dgmark.cli.detect_options import Tests
 from dgmark.cli.generate import check_settings
 from dgmark.cli.option_groups import OptionGroup, option_groups
@@ -130,7 +130,8 @@ def detect(
     finished, tally = places.run_of(work, made_with, batch_size=batch_size, part_rows=65_536).write(), Tally()
     places.count(tally, ["verdict", "error"], finished)
     report_counts(places.target, tally)
-    check_exit(tally, check=False, empty=True)
+    if not tally.scored and tally.first_unusable:
+        raise tally.failed()
 
 
 @app.command()

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -293,7 +294,23 @@ def _sources_in(place: str) -> tuple[Any, list[str]]:
         raise InputError(
             f"{hidden[0]} has a name that begins with _ or a dot, and Ray leaves such files out: rename it"
         )
-    return ray.data.read_parquet if parquet else ray.data.read_json, parquet or rows
+    return partial(_read_parquet, parquet) if parquet else ray.data.read_json, parquet or rows
+
+
+def _read_parquet(files: list[str], place: str) -> "ray.data.Dataset":
+    """Read Parquet, of which one file may have a column in a dictionary that another has without one."""
+    try:
+        return ray.data.read_parquet(place)
+    except pa.ArrowTypeError:
+        schemas = []
+        for name in files:
+            with open_parquet(name) as file:
+                schemas.append(pa.schema([_without_dictionary(field) for field in file.schema_arrow]))
+        return ray.data.read_parquet(place, schema=pa.unify_schemas(schemas, promote_options="permissive"))
+
+
+def _without_dictionary(field: pa.Field) -> pa.Field:
+    return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
 
 
 def _check_types(sources: list[str]) -> None:

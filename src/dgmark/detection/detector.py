@@ -10,9 +10,9 @@ from dataclasses import asdict, replace
 from typing import Any, TypedDict, Unpack
 
 from dgmark.arguments.checks import instance, number, shown, whole
-from dgmark.arguments.contents import TextOrIds, content_of
+from dgmark.arguments.contents import Content, TextOrIds, content_of
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.reading.disguises.normalise import checked_steps
+from dgmark.detection.reading.disguises.normalise import checked_steps, whole_letters
 from dgmark.detection.reading.disguises.readings import TextReading, readings
 from dgmark.detection.reading.reader import Ranges, Reader, ScoredIds, at_words
 from dgmark.detection.reading.surprisal import SurprisalModel
@@ -151,19 +151,21 @@ class Detector(ReadingScorer):
         """The spans of a text (or of ids) that carry the mark, in order; with sub-keys, the mark of any of them.
 
         The chance to report any span without marked text is at most `fpr`, over all keys that are tried. The ends of a
-        span are estimates; in a text they are moved outwards to where words begin and end. A span ends where nothing
-        new is scored: a long repetition is not in one.
+        span are estimates; in a text they are moved outwards to where words begin and end. They are places of the text
+        as it is given, also where disguises are undone. A span ends where nothing new is scored: a long repetition is
+        not in one.
 
         Raises:
             SettingsError: the key's rule finds none.
         """
         if self.no_spans:
             raise SettingsError(self.no_spans, field="spans")
-        tried = readings(content_of(text_or_ids))
-        found = [self._spans(reading, len(tried) * self.keys_tested) for reading in tried]
+        content = content_of(text_or_ids)
+        tried = readings(content, self.normalise)
+        found = [self._spans(content, reading, len(tried) * self.keys_tested) for reading in tried]
         return min(found, key=lambda spans: min((span.p_value for span in spans), default=1.0))
 
-    def _spans(self, reading: TextReading, tried: int) -> tuple[Span, ...]:
+    def _spans(self, content: Content, reading: TextReading, tried: int) -> tuple[Span, ...]:
         """The spans of a reading of a text for one key, once the readings and keys that are tried share the rate."""
         located = self.reader.locate(reading.content)
         found = self.test(located.scored).spans(self.fpr / tried)
@@ -171,6 +173,9 @@ class Detector(ReadingScorer):
         edges = [(int(starts[span.first]), int(ends[span.last - 1])) for span in found]
         if isinstance(reading.content, str):
             edges = [reading.original(start, end) for start, end in at_words(reading.content, edges)]
+        if isinstance(content, str) and reading.mapped:
+            # what stands for a letter and the marks on it has the place of the last of these
+            edges = [whole_letters(content, start, end) for start, end in edges]
         return tuple(
             Span(start, end, span.last - span.first, bonferroni_p(span.p_value, tried), span.subkey)
             for (start, end), span in zip(edges, found, strict=True)
@@ -186,7 +191,7 @@ class Detector(ReadingScorer):
         """
         if not isinstance(detection, Detection):
             raise SettingsError(f"a detection is what detect returns, not a {type(detection).__name__}")
-        reading = readings(content_of(text))[-1 if detection.normalised and not detection.disguised else 0]
+        reading = readings(content_of(text), self.normalise)[-1 if detection.normalised else 0]
         _, offsets = self.reader.encode(reading.content)
         scored = self.reader.read(reading.content)
         test = self.test(scored)

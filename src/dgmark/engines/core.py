@@ -18,7 +18,7 @@ from dgmark.decode.marks.rules import Places, Window
 from dgmark.decode.steps.draws import check_seed
 from dgmark.decode.steps.proposals import KeyedDraw, Proposals, filter_weights, keyed_draw, propose
 from dgmark.decode.steps.selection import choose, lossless_edits
-from dgmark.errors import SettingsError
+from dgmark.errors import InputError, SettingsError
 from dgmark.watermark.key import WatermarkKey
 
 # logits that are read at a time, however large the batch: 0.5 GB without draws, 0.8 GB with them
@@ -110,6 +110,20 @@ def check_loop(
             raise SettingsError("is for dgmark's own loop, and does nothing here: leave it out", field=name)
     if any(key is not None for key in keys):
         store.side.check_config(config)
+
+
+def check_prompt(masked: Bool[Tensor, "batch block"], positions: Int[Tensor, "batch block"]) -> None:
+    """Refuse a prompt that holds the mask, where a loop would write; this waits for the device.
+
+    Args:
+        masked: where the mask stands in the block.
+        positions: 0-based, counted from the row's first generated token; in the prompt they are negative.
+
+    Raises:
+        InputError: the mask stands in the prompt.
+    """
+    if bool((masked & (positions < 0)).any()):
+        raise InputError("the prompt holds the id of the mask, which is no text: leave it out of the prompt")
 
 
 def propose_block(

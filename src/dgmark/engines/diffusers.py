@@ -16,7 +16,7 @@ from dgmark.arguments.checks import several
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.marks.key_store import KeyStore
 from dgmark.decode.steps.proposals import Proposals
-from dgmark.engines.core import Block, keyed_logits, mark, mark_edits
+from dgmark.engines.core import Block, check_prompt, keyed_logits, mark, mark_edits
 from dgmark.errors import MissingExtra, SettingsError, install_hint
 from dgmark.watermark.key import WatermarkKey, check_key
 
@@ -49,6 +49,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
             keys of both rules, for a list with another number of keys than the call has rows, and where the settings
             leave no mark.
         VocabularyMismatch: (a call) a key is of another vocabulary than the model.
+        InputError: (a call) the prompt holds the mask.
     """
 
     def __init__(
@@ -100,6 +101,8 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         mask_id, keys = named.get("mask_token_id"), self._keys
         positions = torch.arange(sample.shape[1], device=sample.device).expand_as(sample) + self._start
         masked, quota = self._due(int(timestep), sample, mask_id)
+        if mask_id is not None and self._start < 0:
+            check_prompt(masked, positions)
         self._block = Block(masked, positions, keys, self._text_up_to(sample))
         threshold, editing = (
             self.config[name] if named.get(name) is None else named[name] for name in ("threshold", "editing_threshold")

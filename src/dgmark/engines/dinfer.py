@@ -13,7 +13,7 @@ from torch import Tensor
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.marks.key_store import KeyStore
 from dgmark.decode.steps.draws import uniform_draws
-from dgmark.engines.core import Block, mark, propose_block
+from dgmark.engines.core import Block, check_prompt, mark, propose_block
 from dgmark.engines.policy import rows_of
 from dgmark.errors import SettingsError
 from dgmark.watermark.key import WatermarkKey
@@ -70,6 +70,7 @@ class DInferMarking:
 
         Raises:
             SettingsError: `begin` was not called, or the settings leave no mark of this key.
+            InputError: the prompt holds the mask.
         """
         if self._start is None:
             raise SettingsError("call begin(key, prompt_length) before dInfer's generate")
@@ -84,6 +85,8 @@ class DInferMarking:
         masked = block == self.mask_id
         positions = torch.arange(block_start - self._start, block_end - self._start, device=block.device)
         positions = positions.expand(len(block), -1)
+        if block_start < self._start:
+            check_prompt(masked, positions)
         draws = uniform_draws(rows_of([self._seed + row for row in range(len(block))], block), masked.sum(1), positions)
         forbidden = torch.full((1,), self.mask_id, dtype=torch.long, device=block.device)
         keys = self._store.of([self._key] * len(block))

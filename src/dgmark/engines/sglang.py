@@ -85,6 +85,7 @@ class SGLangMarking:
     # requests by their id, for as long as SGLang keeps them
     _requests: ClassVar["weakref.WeakValueDictionary[str, _Request]"] = weakref.WeakValueDictionary()
     _policy: ClassVar[Policy | None] = None
+    _mask: ClassVar[int | None] = None
 
     block_size: int
     mask_id: int
@@ -93,7 +94,7 @@ class SGLangMarking:
         super().__init__(config)  # type: ignore[call-arg]
         settings = {name: value for name, value in config.algorithm_config.items() if name != "block_size"}
         policy = Policy.of(settings, temperature=0, commit="threshold", threshold=_THRESHOLD)
-        type(self)._policy = policy  # `validate_request` belongs to the class
+        type(self)._policy, type(self)._mask = policy, self.mask_id  # `validate_request` belongs to the class
         self._config = policy.config
         self._store: KeyStore | None = None
         self._forbidden: list[int] | None = None
@@ -106,9 +107,11 @@ class SGLangMarking:
 
     @classmethod
     def validate_request(cls, req: Any) -> str | None:
-        """Choose the key of a request; what is wrong with its fields goes back to the client as a 400."""
+        """Choose the key of a request; what is wrong with its prompt or fields goes back to the client as a 400."""
         if cls._policy is None:
             return f"{NAME} is not running in this process"
+        if cls._mask in req.origin_input_ids:  # which SGLang also makes of its name in a text
+            return f"prompt id {cls._mask} is no text: the model fills a token there; leave it out of the prompt"
         parameters = req.sampling_params
         try:
             key = cls._policy.key_of(parameters.custom_params, req.rid)

@@ -96,7 +96,7 @@ def atomic_file(path: Path, *, over_protected: bool = False) -> Iterator[Path]:
 def _refuse_protected(path: Path) -> None:
     """Refuse to write over a file that holds anything of `_PROTECTED`, or that may, as it cannot be read."""
     try:
-        protected = path.is_file() and is_protected(path)
+        protected = path.is_file() and _is_protected(path)
     except OSError as error:
         raise SettingsError(
             f"{path} exists and cannot be read ({error.strerror}), so that it may hold a key: choose another file for "
@@ -109,7 +109,7 @@ def _refuse_protected(path: Path) -> None:
         )
 
 
-def is_protected(path: Path) -> bool:
+def _is_protected(path: Path) -> bool:
     """Whether a file has anything of `_PROTECTED`, in UTF-8 or UTF-16; OSError if it cannot be read."""
     searched = b""
     with open(path, "rb") as file:

@@ -7,7 +7,7 @@ from typing import Any
 from dgmark.arguments.checks import is_of, several, shown
 from dgmark.checkpoint.families import ROLES, ChatTemplate, Family
 from dgmark.errors import SettingsError
-from dgmark.models.denoiser import Denoiser, traits_of
+from dgmark.models.denoiser import Denoiser, encode_text, traits_of
 
 _MARKERS = re.compile(r"<\|[^|]+\|>|<\[[^\]]+\]>")
 
@@ -31,7 +31,7 @@ def chat_prompt(model: Denoiser, messages: str | Sequence[tuple[str, str]]) -> l
     """Encode messages as a chat model expects them, up to the beginning of the answer.
 
     The template's markers become special tokens, and no others are added. A marker in a message also becomes one, as in
-    transformers' chat templates.
+    transformers' chat templates; but a mask in a message is text.
 
     Args:
         model: a model with a `family` that has a template.
@@ -42,7 +42,8 @@ def chat_prompt(model: Denoiser, messages: str | Sequence[tuple[str, str]]) -> l
             messages.
     """
     template = template_of(model)
-    return model.tokenizer.encode(template.text(_checked([("user", messages)] if is_of(messages, str) else messages)))
+    text = template.text(_checked([("user", messages)] if is_of(messages, str) else messages))
+    return encode_text(model, text)
 
 
 def _checked(messages: Any) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dgmark.arguments.checks import shown
-from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.checkpoint.tokenizer import Tokenizer, without_tokens
 from dgmark.errors import ModelFault, SettingsError
 
 # what to do about values that are not logits
@@ -67,6 +67,21 @@ def check_model(model: object) -> None:
         raise SettingsError(
             f"a model is wanted, and {shown(model)} has no {lacks}: give what load_model returns, or see Denoiser"
         )
+
+
+def ids_of_no_text(model: "Denoiser") -> frozenset[int]:
+    """The ids that ask a model for tokens or for edits: its mask, and those of LLaDA 2.2. No prompt holds them."""
+    return frozenset({model.mask_id, *(traits_of(model).edit_ids or ())})
+
+
+def text_tokenizer(model: "Denoiser", text: str) -> Tokenizer:
+    """The tokenizer for a text that is given to a model: what spells a mask or an edit in it is text."""
+    return without_tokens(model.tokenizer, ids_of_no_text(model), text)
+
+
+def encode_text(model: "Denoiser", text: str) -> list[int]:
+    """The ids of a text that is given to a model, see `text_tokenizer`."""
+    return text_tokenizer(model, text).encode(text)
 
 
 # The distribution that rewards are taken from.

@@ -55,8 +55,7 @@ class Report:
     Attributes:
         name: what the text is called, such as its file name.
         text: the exact text that was scored.
-        detection: the detection with the spans; these are None if a disguise was undone first, or if this key finds
-            none.
+        detection: the detection with the spans; these are None if this key finds none.
         tokenizer: name and fingerprint of the tokenizer.
         created: when the report was made.
         public: whether numbers that guide the removal of the mark are left out.

@@ -72,7 +72,7 @@ class Tally:
         unusable: number of inputs that failed.
         first_unusable: the first of these inputs.
         resumed: number of rows that the file held before the run; the other counts include them.
-        skipped: the files of folders whose endings are those of no document.
+        skipped: the files of folders whose endings are those of no document, and files of keys.
         disguised: number of texts whose mark a disguise may hide, by the steps that would undo it.
     """
 
@@ -87,6 +87,14 @@ class Tally:
     def scored(self) -> int:
         """Number of results that are no errors."""
         return self.verdicts.total()
+
+    def failed(self) -> DgmarkError:
+        """The error of a run of which some inputs failed: that of the first one."""
+        first, number = self.first_unusable or Item(""), self.unusable + self.scored
+        error = first.raised()
+        if number == 1:
+            return error
+        return type(error)(f"{self.unusable:,} of {number:,} inputs cannot be used; the first is {error}")
 
     def count(self, item: Item, made: Any) -> None:
         """Count an item and what was made of it."""

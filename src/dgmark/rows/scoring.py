@@ -57,13 +57,13 @@ def detector_of(scorer: AnyScorer, detection: Detection) -> Detector:
 
 
 def with_spans(scorer: AnyScorer, detection: Detection, content: TextOrIds) -> Detection:
-    """A detection with the spans of its key, if there can be any: in a text without disguises, by the key's rule.
+    """A detection with the spans of its key, if its rule finds any.
 
     Raises:
         SettingsError: the text is too long for finding spans.
     """
     detector = detector_of(scorer, detection)
-    if detection.spans is not None or detection.disguised or detector.no_spans:
+    if detection.spans is not None or detector.no_spans:
         return detection
     return detection.with_spans(detector.spans(content), content)
 
@@ -93,17 +93,12 @@ class ScoringOptions:
     spans: bool = False
     payload: bool = False
 
-    @property
-    def plain(self) -> bool:
-        """Whether only the plain detection is computed."""
-        return not (self.only or self.spans)
-
     def check(self, scorer: AnyScorer | WatermarkKey) -> AnyScorer:
         """The scorer, or the detector of a key, once it can do this and its tokenizer is loaded.
 
         Raises:
-            SettingsError: it is neither a scorer nor a key; ranges are requested without one key, or these or spans
-                together with normalisation; spans with keys whose rules find none; or payloads without keys that have
+            SettingsError: it is neither a scorer nor a key; ranges are requested without one key, or together with
+                normalisation; spans with keys whose rules find none; or payloads without keys that have
                 sub-keys.
             ModelNotFound: the tokenizer is unavailable.
         """
@@ -116,8 +111,8 @@ class ScoringOptions:
                 "a payload is the sub-key of a text, and no key here has sub-keys: leave the payload out, or make a "
                 "key with `dgmark keygen --subkeys`"
             )
-        if not self.plain and detectors[0].normalise:
-            raise SettingsError("ranges and spans refer to the unchanged text: leave normalisation out")
+        if self.only and detectors[0].normalise:
+            raise SettingsError("ranges refer to the unchanged text: leave normalisation out")
         why = detectors[0].no_spans
         if self.spans and why and all(one.no_spans for one in detectors):
             raise SettingsError(why, field="spans")

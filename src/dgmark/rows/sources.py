@@ -18,7 +18,6 @@ from dgmark.arguments.contents import as_text, id_of_row, is_id, is_missing
 from dgmark.detection.reading.disguises.markup_signs import markup_note
 from dgmark.errors import InputError, NoTexts
 from dgmark.files.inputs import MAX_LINE_BYTES, STDIN, STDIN_NAME, checked_size, decode, open_input
-from dgmark.files.outputs import is_protected
 from dgmark.rows.documents import MAX_BYTES, Document, folder_suffixes, members_of, read_opened
 from dgmark.rows.item import Item, Row
 from dgmark.rows.jsonl import SUFFIXES, is_rows, open_lines, read_rows, rows_or_text
@@ -31,6 +30,14 @@ MAX_CHARS = 5_000_000
 _MISSING = "there is no text: the value is missing"
 _IDS = "token_ids"  # the column or field of token ids
 _TABLES = (".csv", ".tsv", ".xlsx")
+
+# the files that dgmark's commands make for keys: an object that states their format, or that is a private JSON Web Key
+_MOST_OF_KEY = 2**16  # bytes
+_KEY = re.compile(
+    rb"""(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?\s*\{(?:.*"format"\s*:\s*"dgmark-(?:key|key-commitment|tokens)\""""
+    rb"""|(?=.*"kty"\s*:).*"d"\s*:\s*"[\w-])""",
+    re.S,
+)
 
 Content = TypeVar("Content", str, list[int])
 
@@ -59,7 +66,7 @@ def read_texts(
         source: a document that `read_document` reads, JSON Lines (`.jsonl`, `.ndjson`, also `.gz`), Parquet, a folder
             (its files with such an ending, in order of name), or "-" for standard input.
         reading: what is read of rows.
-        on_skip: called with each file of a folder whose ending is that of no document.
+        on_skip: called with each file of a folder whose ending is that of no document, and with files of keys.
 
     Raises:
         InputError: the file cannot be read, or the folder holds no document.
@@ -74,6 +81,8 @@ def read_texts(
                 yield from read_texts(file, replace(reading, name_files=True))
             except InputError as error:
                 yield _unreadable(file, error)
+    elif on_skip and _is_key(Path(source)):
+        on_skip(source)
     elif is_rows(source) or is_parquet(source):
         for item in _rows_in(source, reading, _IDS):
             yield _with_text(item, reading)
@@ -216,11 +225,12 @@ def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[
 
 
 def _is_key(path: Path) -> bool:
-    """Whether a file is one of keys or tokens, which is no text to score."""
+    """Whether a file holds a key, a commitment or tokens of dgmark, whatever its name: it is no text to score."""
     try:
-        return path.suffix == ".json" and path.stat().st_size <= 2**16 and is_protected(path)
+        content = path.read_bytes() if path.is_file() and path.stat().st_size <= _MOST_OF_KEY else b""
     except OSError:  # which is an error where the file is read
         return False
+    return _KEY.match(content.replace(b"\0", b"")) is not None  # UTF-16 has zeros between letters
 
 
 def _items_of(name: str, document: Document, reading: RowReading) -> Iterator[Item]:

@@ -51,9 +51,10 @@ class ReplayMarkTest(PublishedTest):
     def after_prompt(cls, key: WatermarkKey, prompt: str, text: Sequence[int], *, chat: bool, fpr: float) -> Score:
         """Replay the text after its prompt; see `replay`."""
         from dgmark.models.chat import chat_prompt
+        from dgmark.models.denoiser import encode_text
 
         model = model_of(key)
-        return replay(key, chat_prompt(model, prompt) if chat else model.tokenizer.encode(prompt), text, fpr)
+        return replay(key, chat_prompt(model, prompt) if chat else encode_text(model, prompt), text, fpr)
 
 
 def replay(key: WatermarkKey, prompt: Sequence[int], text: Sequence[int], fpr: float) -> Score:

@@ -10,7 +10,7 @@ from dgmark.arguments.contents import as_text, is_id
 from dgmark.checkpoint.tokenizer import Tokenizer, well_formed
 from dgmark.decode.steps.canvas import Canvas
 from dgmark.errors import InputError, PromptTooLong
-from dgmark.models.denoiser import Denoiser, traits_of
+from dgmark.models.denoiser import Denoiser, encode_text, traits_of
 
 # A text in pieces; a number between them is a hole of so many tokens.
 Parts = Sequence[str | int]
@@ -89,7 +89,7 @@ def holed_text(model: Denoiser, parts: Parts) -> HoledText:
     _check_room(model, sum(piece for piece in pieces if not isinstance(piece, str)))  # before so long a list is made
     for piece in pieces:
         if isinstance(piece, str):
-            ids += model.tokenizer.encode(piece)
+            ids += encode_text(model, piece)
         else:
             holes.append((len(ids), len(ids) + piece))
             ids += [model.mask_id] * piece

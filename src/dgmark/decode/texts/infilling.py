@@ -16,7 +16,7 @@ from dgmark.decode.texts.remasking import Remasker, Remasking, RemaskStep
 from dgmark.decode.texts.requests import AskedRows, Request, RowArguments, prompts_or_errors
 from dgmark.decode.texts.written import MarkTally, Written, written_fields
 from dgmark.errors import DgmarkError, InputError, SettingsError, each
-from dgmark.models.denoiser import Denoiser, check_model
+from dgmark.models.denoiser import Denoiser, check_model, encode_text
 
 INFILLING_SCHEMA = 1
 _SET_BY_HOLES = ("length", "steps")
@@ -193,7 +193,7 @@ def remask_steps(
     """
     model = remasker.model
     ids, places, trace, remasking = yield from remasker.steps(request.prompt, request)
-    holes, old = _runs(places), model.tokenizer.encode(remasking.original)
+    holes, old = _runs(places), encode_text(model, remasking.original)
     edges = [0, *(edge for hole in holes for edge in hole), len(ids)]
     parts: list[str | int] = [
         high - low if index % 2 else added_text(model.tokenizer, old, low, high)

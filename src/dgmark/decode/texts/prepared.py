@@ -22,7 +22,7 @@ from dgmark.decode.texts.own_check import TextChecker
 from dgmark.decode.texts.requests import Prompt, Request
 from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError, each, without_errors
 from dgmark.models.chat import chat_prompt
-from dgmark.models.denoiser import Denoiser, check_model, traits_of
+from dgmark.models.denoiser import Denoiser, check_model, encode_text, ids_of_no_text, traits_of
 from dgmark.watermark.key import WatermarkKey, check_key
 
 R = TypeVar("R")
@@ -288,7 +288,7 @@ def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = 
     """
     content = content_of(prompt)
     if isinstance(content, str):
-        ids = chat_prompt(model, content) if chat else model.tokenizer.encode(content)
+        ids = chat_prompt(model, content) if chat else encode_text(model, content)
     else:
         ids = content.tolist()
     if not ids:
@@ -299,12 +299,10 @@ def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = 
         raise InputError(
             f"prompt id {wrong} is not among the {model.vocab_size} ids of {name}: use the ids of its tokenizer"
         )
-    edit_ids = traits_of(model).edit_ids
-    asking = next((i for i in ids if edit_ids is not None and i in (model.mask_id, *edit_ids)), None)
+    asking = next((i for i in ids if i in ids_of_no_text(model)), None)
     if asking is not None:
-        raise InputError(
-            f"prompt id {asking} is no text: {name} fills, deletes or inserts a token there; leave it out of the prompt"
-        )
+        what = "fills" if asking == model.mask_id else "deletes or inserts"
+        raise InputError(f"prompt id {asking} is no text: {name} {what} a token there; leave it out of the prompt")
     if len(ids) + length > model.context_length:
         room, advice = model.context_length - length, "ask for fewer (length, --length)"
         if room > 0:

@@ -21,7 +21,7 @@ from dgmark.decode.texts.requests import Request
 from dgmark.detection.detector import Detector
 from dgmark.detection.statistics.expected import expected_p
 from dgmark.errors import InputError, SettingsError
-from dgmark.models.denoiser import Denoiser, open_session, traits_of
+from dgmark.models.denoiser import Denoiser, open_session, text_tokenizer, traits_of
 from dgmark.watermark.key import WatermarkKey
 
 # of that many neighbouring tokens one is masked at a time, so that the model sees the others
@@ -134,7 +134,7 @@ class Remasker:
         Raises:
             InputError: the tokenizer does not give the text back, or no word of it may be replaced.
         """
-        encoded = encode_exactly(self.model.tokenizer, text)
+        encoded = encode_exactly(text_tokenizer(self.model, text), text)
         old, ids, trace = encoded.ids, list(encoded.ids), Trace()
         places = replaceable(text, encoded, self._words, self._keep)
         wanted = min(len(places), max(1, round(self._share * len(ids))))

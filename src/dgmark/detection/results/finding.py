@@ -232,7 +232,7 @@ class Finding:
 
     @property
     def disguised(self) -> bool:
-        """Whether a disguise was undone, so that places in what was scored are not places in the text."""
+        """Whether a disguise was undone before the text was scored."""
         return not set(self.normalised) <= LAYOUT.keys()
 
     @property

@@ -22,6 +22,7 @@ _DISGUISES = {
     "compatibility": "mathematical or fullwidth letters",
     "homoglyphs": "look-alike letters of other alphabets",
     "whitespace": "no-break or repeated spaces, or tabs for spaces,",
+    "capitals": "capitals alone",
 }
 _HEADINGS = {"watermarked": "Watermark{} found", "not_detected": "No watermark{} found", "uncertain": "Inconclusive"}
 # signs without praise or blame: neither is a marked text right, nor an unmarked one wrong

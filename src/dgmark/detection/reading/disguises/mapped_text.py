@@ -1,7 +1,7 @@
 """`MappedText`: a text that was made from another by edits, with the place of each of its characters there."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +34,7 @@ class MappedText:
 
         Args:
             edits: ranges [start, end) of this text, in order and apart, each with what stands there instead. Empty
-                ranges are passed over.
+                ranges are passed over. As many characters as stood there take the places of these.
         """
         texts: list[str] = []
         places: list[np.ndarray] = []
@@ -43,11 +43,25 @@ class MappedText:
             if start == end:
                 continue
             texts += (self.text[at:start], new)
-            places += (self.places[at:start], np.full(len(new), self.places[end - 1]))
+            one_for_one = len(new) == end - start
+            of_new = self.places[start:end] if one_for_one else np.full(len(new), self.places[end - 1])
+            places += (self.places[at:start], of_new)
             at = end
         if not texts:
             return self
         return MappedText("".join([*texts, self.text[at:]]), np.concatenate([*places, self.places[at:]]))
+
+    def replaced(self, pattern: re.Pattern[str], new: str | Callable[[re.Match[str]], str]) -> "MappedText":
+        """This text with `new`, or what it makes of them, in place of the matches of a pattern."""
+        made = ((found, new if isinstance(new, str) else new(found)) for found in pattern.finditer(self.text))
+        return self.edited((*found.span(), text) for found, text in made if text != found[0])
+
+    def translated(self, table: Mapping[int, str]) -> "MappedText":
+        """This text with what a table has in place of its characters, by their numbers."""
+        text = self.text.translate(table)
+        if text == self.text:
+            return self
+        return MappedText(text, np.repeat(self.places, [len(table.get(ord(sign), sign)) for sign in self.text]))
 
     def then(self, other: "MappedText") -> "MappedText":
         """A text that was made from this one, with the places of its characters in the original of this one."""

@@ -1,6 +1,6 @@
 """Disguises, which change a text's tokens but not what a reader sees: undone on request, and named where they matter.
 
-Each step is a function in a dict. Knows nothing of tokens and keys. Ours.
+Each step is a function in a dict, which keeps the places of the characters. Knows nothing of tokens and keys. Ours.
 """
 
 import re
@@ -11,8 +11,11 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Literal
 
+import numpy as np
+
 from dgmark.arguments.checks import several, shown
-from dgmark.detection.reading.disguises.terminal import count_terminal_codes, without_terminal_codes
+from dgmark.detection.reading.disguises.mapped_text import MappedText
+from dgmark.detection.reading.disguises.terminal import count_terminal_codes, without_codes
 from dgmark.errors import SettingsError, needed_extra
 
 # characters that show nothing (Unicode's Default_Ignorable_Code_Point), the marks of annotations and of objects, and
@@ -58,8 +61,44 @@ _ROMAN = re.compile(
     "(?<![A-Za-z])[A-Za-z]++[\u2160-\u217f][A-Za-z\u2160-\u217f]*+|[\u2160-\u217f]++[A-Za-z][A-Za-z\u2160-\u217f]*+"
 )
 _FULL_WIDTH = re.compile("[\uff01-\uff5e]+")
+_SENTENCE_END = re.compile(r"(?:^|[.!?\n][\"'”’)\]]*\s+)[\"'“‘(\[¿¡]*$")
 _LINE_ENDS = re.compile("\r\n?|[\u0085\u2028\u2029]")
 _WORD, _ASCII_LETTER = re.compile(r"\w+"), re.compile("[A-Za-z]")
+
+
+def compose(mapped: MappedText) -> MappedText:
+    """Put a text in Unicode's composed form, see `nfc`."""
+    return mapped if nfc(mapped.text) == mapped.text else mapped.replaced(_letters(), lambda letter: nfc(letter[0]))
+
+
+@cache
+def _further_parts() -> frozenset[str]:
+    """What does not begin a letter: marks, and what else Unicode composes with what stands before it."""
+    signs = [chr(code) for code in range(0x80, sys.maxunicode + 1)]
+    composed = {chr(int(parts[1], 16)) for parts in map(_canonical_parts, signs) if len(parts) == 2}
+    of_hangul = map(chr, range(0x1160, 0x1200))
+    marks = (sign for sign in signs if unicodedata.category(sign)[0] == "M")
+    return frozenset({*composed, *of_hangul, *marks})
+
+
+def _canonical_parts(sign: str) -> list[str]:
+    return [] if (parts := unicodedata.decomposition(sign)).startswith("<") else parts.split()
+
+
+@cache
+def _letters() -> re.Pattern[str]:
+    """A letter with its further parts, or a character outside of ASCII: no more is composed or put in order at once."""
+    further = re.escape("".join(_further_parts()))
+    return re.compile(f"[^{further}]?[{further}]+|[^\\x00-\\x7f]")
+
+
+def whole_letters(text: str, start: int, end: int) -> tuple[int, int]:
+    """The range [start, end) of a text, its edges moved outwards to where letters begin: not before a mark on one."""
+    while 0 < start < len(text) and text[start] in _further_parts():
+        start -= 1
+    while end < len(text) and text[end] in _further_parts():
+        end += 1
+    return start, end
 
 
 def nfc(text: str) -> str:
@@ -81,12 +120,24 @@ def _stacked_marks() -> re.Pattern[str]:
     return re.compile(f"([{re.escape(marks)}]{{64,}})")
 
 
-def remove_invisible(text: str) -> str:
+def remove_invisible(mapped: MappedText) -> MappedText:
     """Leave out characters that show nothing; what they show from behind is put in its order."""
-    text = _OVERRIDDEN.sub(lambda run: run[1][::-1], text)
-    if not _is_spaced_by_blanks(text):
-        text = _BLANKS.sub("", text)
-    return _JOINER.sub("", _INVISIBLE.sub(_unless_presentation, text))
+    mapped = _in_order_shown(mapped)
+    if not _is_spaced_by_blanks(mapped.text):
+        mapped = mapped.replaced(_BLANKS, "")
+    return mapped.replaced(_INVISIBLE, _unless_presentation).replaced(_JOINER, "")
+
+
+def _in_order_shown(mapped: MappedText) -> MappedText:
+    """The text with what is shown from behind in its order, without the characters that ask for that."""
+    order, controls = np.arange(len(mapped.text)), list[tuple[int, int, str]]()
+    for run in _OVERRIDDEN.finditer(mapped.text):
+        first, stop = run.span(1)
+        order[first:stop] = order[first:stop][::-1]
+        controls += ((run.start(), first, ""), (stop, run.end(), ""))
+    if not controls:
+        return mapped
+    return MappedText("".join(mapped.text[place] for place in order), mapped.places[order]).edited(controls)
 
 
 def _is_spaced_by_blanks(text: str) -> bool:
@@ -103,19 +154,19 @@ def _unless_presentation(run: re.Match[str]) -> str:
     return "" if _WORD.match(before) or _WORD.match(behind) else run[0]
 
 
-def fold_shapes(text: str) -> str:
+def fold_shapes(mapped: MappedText) -> MappedText:
     """Replace letters of other shapes, such as mathematical and fullwidth ones, by the letters that they stand for.
 
     This is Unicode's compatibility form (NFKC) of letters alone, and small capitals: raised digits and fractions stay.
     Fullwidth signs are replaced beside fullwidth letters. Marks that strike ASCII letters through, underline or enclose
     them are left out, as are those that decorate the letters of the whole text.
     """
-    if text.isascii():
-        return text
-    if marks := _decorations(text):
-        text = nfc(_in_form("NFD", text).translate(dict.fromkeys(map(ord, marks))))
-    text = _FULL_WIDTH.sub(_narrowed, text).translate(_shapes())
-    return _OVERLAYS.sub("", _ROMAN.sub(lambda numeral: unicodedata.normalize("NFKC", numeral[0]), text))
+    if mapped.text.isascii():
+        return mapped
+    if marks := dict.fromkeys(map(ord, _decorations(mapped.text))):
+        mapped = mapped.replaced(_letters(), lambda letter: nfc(_in_form("NFD", letter[0]).translate(marks)))
+    mapped = mapped.replaced(_FULL_WIDTH, _narrowed).translated(_shapes())
+    return mapped.replaced(_ROMAN, lambda numeral: unicodedata.normalize("NFKC", numeral[0])).replaced(_OVERLAYS, "")
 
 
 def _decorations(text: str) -> set[str]:
@@ -149,7 +200,7 @@ def _shapes() -> dict[int, str]:
     return letters
 
 
-def fold_homoglyphs(text: str) -> str:
+def fold_homoglyphs(mapped: MappedText) -> MappedText:
     """Replace look-alike letters by ASCII letters in words that also hold ASCII letters; other words stay unchanged.
 
     A word of look-alikes alone is taken for what the words around it are.
@@ -159,8 +210,8 @@ def fold_homoglyphs(text: str) -> str:
     """
     with needed_extra("normalise", "finding look-alike letters", "confusable-homoglyphs"):
         from confusable_homoglyphs import confusables
-    if text.isascii():
-        return text
+    if mapped.text.isascii():
+        return mapped
 
     def folded(word: str) -> str:
         word = word.translate(_PHONETIC)
@@ -172,8 +223,8 @@ def fold_homoglyphs(text: str) -> str:
                 word = word.replace(letter, "I" if alike == "l" and letter.isupper() else alike)
         return word
 
-    pieces = re.split(f"({_WORD.pattern})", text)
-    words = pieces[1::2]
+    found = list(_WORD.finditer(mapped.text))
+    words = [word[0] for word in found]
     alike = [word if word.isascii() else folded(word) for word in words]
     latin = [
         True if _ASCII_LETTER.search(word) else None if other.isascii() else False
@@ -181,8 +232,8 @@ def fold_homoglyphs(text: str) -> str:
     ]
     around = zip(_last_known(latin), reversed(_last_known(latin[::-1])), strict=True)
     fold = [known or (known is None and {True} == {*both} - {None}) for known, both in zip(latin, around, strict=True)]
-    pieces[1::2] = [other if yes else word for word, other, yes in zip(words, alike, fold, strict=True)]
-    return "".join(pieces)
+    edits = zip(found, alike, fold, strict=True)
+    return mapped.edited((*word.span(), other) for word, other, yes in edits if yes and word[0] != other)
 
 
 def _last_known(values: list[bool | None]) -> list[bool | None]:
@@ -193,41 +244,64 @@ def _last_known(values: list[bool | None]) -> list[bool | None]:
     return known[1:]
 
 
-def fold_quotes(text: str) -> str:
+def fold_quotes(mapped: MappedText) -> MappedText:
     """Replace quotation marks and apostrophes by straight ones."""
-    return text.translate(_QUOTES)
+    return mapped.translated(_QUOTES)
 
 
-def fold_whitespace(text: str) -> str:
+def fold_whitespace(mapped: MappedText) -> MappedText:
     """Replace each run of spaces of any kind by one plain space, and each line end by a plain one."""
-    if _is_spaced_by_blanks(text):
-        text = _BLANKS.sub(" ", text)
-    return _SPACES.sub(" ", _LINE_ENDS.sub("\n", text))
+    if _is_spaced_by_blanks(mapped.text):
+        mapped = mapped.replaced(_BLANKS, " ")
+    return mapped.replaced(_LINE_ENDS, "\n").replaced(_SPACES, " ")
 
 
-STEPS: dict[str, Callable[[str], str]] = {
-    "ansi": without_terminal_codes,
-    "nfc": nfc,
+def lower_capitals(mapped: MappedText) -> MappedText:
+    """Lower the letters of a text that has capitals alone, but for the first letters of sentences and the word I.
+
+    Names begin with small letters then, so some of the tokens of the text before are lost.
+    """
+    if not _is_capitals(mapped.text):
+        return mapped
+
+    def lowered(word: re.Match[str]) -> str:
+        if word[0] == "I":
+            return word[0]
+        begins = _SENTENCE_END.search(mapped.text[max(0, word.start() - 8) : word.start()])
+        return word[0].capitalize() if begins else word[0].lower()
+
+    return mapped.replaced(_WORD, lowered)
+
+
+def _is_capitals(text: str) -> bool:
+    """Whether a text has no small letters, and is not one in a script without capitals that holds a few."""
+    return text.isupper() and sum(map(str.isupper, text)) > len(text) / 2
+
+
+STEPS: dict[str, Callable[[MappedText], MappedText]] = {
+    "ansi": without_codes,
+    "nfc": compose,
     "invisible": remove_invisible,
     "compatibility": fold_shapes,
     "homoglyphs": fold_homoglyphs,
     "quotes": fold_quotes,
     "whitespace": fold_whitespace,
+    "capitals": lower_capitals,
 }
 
 
-def normalise(text: str, steps: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+def normalise(text: str, steps: Sequence[str]) -> tuple[MappedText, tuple[str, ...]]:
     """Apply steps, which `checked_steps` gives, in their fixed order.
 
     Returns:
         The normalised text, and the names of the steps that changed it.
     """
-    changed = []
+    mapped, changed = MappedText.of(text), list[str]()
     for name, step in STEPS.items():
-        if name in steps and (after := step(text)) != text:
-            text = after
+        if name in steps and (after := step(mapped)).text != mapped.text:
+            mapped = after
             changed.append(name)
-    return text, tuple(changed)
+    return mapped, tuple(changed)
 
 
 def checked_steps(steps: Sequence[str]) -> tuple[str, ...]:
@@ -243,7 +317,7 @@ def checked_steps(steps: Sequence[str]) -> tuple[str, ...]:
             raise SettingsError(f"normalisation {shown(name)} is not one of: all, {', '.join(STEPS)}")
     wanted = tuple(STEPS) if "all" in names else tuple(map(str, names))
     for name in wanted:
-        STEPS[name]("")
+        STEPS[name](MappedText.of(""))
     return wanted
 
 
@@ -268,10 +342,11 @@ _WORD_LENGTH = 8  # characters of a word, in scripts without spaces
 
 def disguises_in(text: str) -> tuple[str, ...]:
     """The steps that would undo something in this text that can cost it a mark: one in twenty words is concerned."""
+    capitals = len(text) if _is_capitals(text) else 0
     if _PLAIN.fullmatch(text) and "  " not in text:
-        return ()
+        return ("capitals",) if capitals else ()
     least = max(1.0, _LEAST_DISGUISED * max(len(text.split()), len(text) / _WORD_LENGTH))
-    found = {"ansi": count_terminal_codes(text)}
+    found = {"ansi": count_terminal_codes(text), "capitals": capitals}
     odd = _ODD_SPACES_AND_TABS if text.count("\t") > text.count(" ") else _ODD_SPACES
     spaces = _count_within_lines(odd, text)
     if _is_spaced_by_blanks(text):

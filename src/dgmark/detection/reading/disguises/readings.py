@@ -47,7 +47,7 @@ class TextReading:
     mapped: MappedText | None = None
 
     def original(self, start: int, end: int) -> tuple[int, int]:
-        """The range [start, end) of this reading as a range of the text (without steps)."""
+        """The range [start, end) of this reading as a range of the text."""
         return (start, end) if self.mapped is None else self.mapped.original(start, end)
 
 
@@ -64,8 +64,7 @@ def readings(content: Content, steps: Sequence[str] = ()) -> list[TextReading]:
     as_it_is = TextReading(content)
     if not isinstance(content, str):
         return [as_it_is]
-    changed, undone = normalise(content, steps)
-    mapped = MappedText.of(changed)
+    mapped, undone = normalise(content, steps)
     for name, undo in LAYOUT.items():
         before, mapped = mapped.text, undo(mapped)
         undone += (name,) * (mapped.text != before)

@@ -2,6 +2,8 @@
 
 import re
 
+from dgmark.detection.reading.disguises.mapped_text import MappedText
+
 _CODES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, moves of the cursor
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC: titles, links
@@ -13,7 +15,12 @@ _CODES = re.compile(
 
 def without_terminal_codes(text: str) -> str:
     """The text without the codes that steer a terminal."""
-    return _CODES.sub("", text) if _may_hold_codes(text) else text
+    return without_codes(MappedText.of(text)).text
+
+
+def without_codes(mapped: MappedText) -> MappedText:
+    """A text without the codes that steer a terminal, with the places of its characters."""
+    return mapped.replaced(_CODES, "") if _may_hold_codes(mapped.text) else mapped
 
 
 def count_terminal_codes(text: str) -> int:
