@@ -268,9 +268,9 @@ class DecodeSide(ABC):
         """
         return drawn
 
-    def preferred(self, matched: Bool[Tensor, "canvases window"]) -> Bool[Tensor, "canvases window"]:
-        """Of the candidates, by whether they match, those that are committed first; by default all are alike."""
-        return torch.ones_like(matched)
+    def preferred(self, matched: Bool[Tensor, "canvases window"]) -> Bool[Tensor, "canvases window"] | None:  # noqa: ARG002
+        """Of the candidates, by whether they match, those that are committed first; None, the default, for no order."""
+        return None
 
     def matched(
         self,
@@ -297,3 +297,7 @@ class NoMark(DecodeSide):
     def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
         """No row is."""
         return torch.zeros_like(rows, dtype=torch.bool)
+
+    def matched(self, tokens: Tensor, window: Window, net_bits: Tensor | None) -> Bool[Tensor, "canvases window"]:  # noqa: ARG002
+        """Each candidate does."""
+        return torch.ones_like(tokens, dtype=torch.bool)

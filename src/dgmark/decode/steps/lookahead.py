@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.steps.open_rows import OpenRows, RowsAfter
+from dgmark.decode.steps.open_rows import CommittedRows, OpenRows, RowsAfter
 from dgmark.decode.steps.proposals import Candidates
 from dgmark.decode.steps.selection import Choice, alternatives
 from dgmark.models.host import on_host
@@ -24,7 +24,9 @@ class Steps(Protocol):
     def in_block(self, masked: Tensor) -> Tensor:
         """The places of the active block, of an array over the region."""
 
-    def committed(self, open_rows: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None) -> RowsAfter:
+    def committed(
+        self, open_rows: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None
+    ) -> CommittedRows:
         """The rows once the candidates at the chosen places are committed."""
 
     def read_ahead(self, after: RowsAfter, which: Tensor) -> OpenRows:

@@ -198,9 +198,8 @@ def draw(weights: Float[Tensor, "k vocab"], uniforms: Float[Tensor, " k"]) -> In
     This needs one random number for each position instead of one for each token of the vocabulary.
     """
     mass = weights.cumsum(-1, dtype=torch.float64)
-    total = mass[:, -1]
-    # u * total may round up to total, above which there is no token
-    target = torch.minimum(uniforms.to(torch.float64) * total, torch.nextafter(total, torch.zeros_like(total)))
+    # below the total, above which there is no token: u is at most 1 - 2^-53, and what it makes of a total rounds down
+    target = uniforms.to(torch.float64) * mass[:, -1]
     # weights of NaN have no token either; what comes of them must still be an id until the fault is reported
     return torch.searchsorted(mass, target[:, None], right=True)[:, 0].clamp(max=weights.shape[-1] - 1)
 
@@ -394,7 +393,7 @@ class Proposer:
         device = canvas.ids.device
         self._config, self._side = config, side
         self._tempered = traits_of(model).confidence_source == "sampling"
-        self._draws = Draws(seeds, canvas.positions)
+        self._draws = Draws(seeds, canvas.positions, config.lookahead)
         # of fixed noise: the first place of the block, the rows that began it, and (window, vocab) for each
         self._fixed: tuple[int, Tensor, Tensor] | None = None
         self._canvas, self._mask_id = canvas, model.mask_id
@@ -450,7 +449,8 @@ class Proposer:
             noise=self._noise(step, low),
             keyed=keyed,
         )
-        tokens, rewards, scores = map(places.scatter, (proposals.tokens, proposals.rewards, proposals.scores))
+        tokens, rewards = places.scatter(proposals.tokens), places.scatter(proposals.rewards)
+        scores = rewards if proposals.scores is proposals.rewards else places.scatter(proposals.scores)
         if self._config.strategy == "left_to_right":
             order = torch.arange(masked.shape[1], device=masked.device, dtype=rewards.dtype)
             rewards = scores = -order.expand_as(masked) * masked
