@@ -91,7 +91,8 @@ def keys_of(kind: str) -> list[WatermarkKey | None]:
     return [bound_key(name, model, rule="bigram") for name in names[kind]] if kind in names else [None] * ROWS
 
 
-MOST = {"none": 50, "one key": 361, "sub-keys": 361, "a key for each row": 361}
+# the most operations of a step; and how many more there are with hashes in torch
+MOST, HASHES = {"none": 48, "one key": 179, "sub-keys": 179, "a key for each row": 179}, 300
 
 
 @pytest.mark.parametrize(("kind", "most"), MOST.items())
@@ -99,9 +100,8 @@ def test_a_step_takes_no_more_operations_than_are_stated(kind: str, most: int) -
     assert counted(kind).total() <= most * STEPS
 
 
-@pytest.mark.parametrize("kind", MOST)
-def test_with_hashes_in_torch_a_step_takes_no_more_than_are_stated(kind: str) -> None:
-    assert counted(kind, fixed_shapes=True).total() <= (MOST[kind] + 277 * (kind != "none")) * STEPS
+def test_with_hashes_in_torch_a_step_takes_no_more_than_are_stated() -> None:
+    assert counted("a key for each row", fixed_shapes=True).total() <= (MOST["a key for each row"] + HASHES) * STEPS
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ _MANTISSA = 53
 # the number of a forward that none has: kept noise is drawn under it
 _NO_FORWARD = -1
 # how many forwards the numbers are made for at once, and how many numbers
-_MOST_CALLS, _MOST_NUMBERS = 16, 2**20
+_MOST_CALLS, _MOST_NUMBERS = 32, 2**20
 
 
 def check_seed(seed: Any) -> int:

@@ -77,6 +77,7 @@ class Loop:
         # in unmarked rows every candidate matches: a lookahead has nothing to compare
         self.widths = None if config.lookahead == 1 else torch.where(marked, config.lookahead, 1)
         self.settled = torch.zeros_like(every, dtype=torch.bool)
+        self.numbers = torch.arange(len(canvas.masked) + 1, device=device)
         self.steps = self.forwards = 0
 
     def run(self, dropped: Collection[int] = ()) -> Iterator[Commits]:
@@ -258,7 +259,7 @@ class Loop:
             self.in_block(open_rows.rows.masked),
             candidates.matched,
             self.config,
-            quota=torch.full_like(row, count if self.config.commit == "quota" else 1),
+            quota=self.numbers[count if self.config.commit == "quota" else 1].expand_as(row),
             width=None if self.widths is None else self.widths[row],
             readable=readable,
         )
