@@ -16,6 +16,7 @@ from torch.nn.functional import pad
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.marks.keyed_side import KeyedSide
 from dgmark.decode.marks.rules import UNUSED_WITHOUT_ORDER, Places, Window
+from dgmark.decode.marks.siphash import TensorSipHash
 from dgmark.errors import SettingsError
 from dgmark.models.host import waits
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
@@ -81,10 +82,12 @@ class BigramSide(KeyedSide):
     fixed_shapes: bool = False
 
     _bits: _Bits = field(init=False)
+    _hash: TensorSipHash = field(init=False)
 
     def __post_init__(self) -> None:
         """Make what no captured step may make."""
         object.__setattr__(self, "_bits", _Bits.of(self.nearest, self.farthest, self.number.device))
+        object.__setattr__(self, "_hash", TensorSipHash(self.number.device))
 
     @classmethod
     def kind(cls, key: WatermarkKey) -> tuple[int, int, str | None]:
@@ -206,9 +209,9 @@ class BigramSide(KeyedSide):
             rows, canvas = places.rows[:, None, None], canvas[:, None, None]
             return self.signs_of_pairs(words, rows) * (asked & ~_among(words | canvas << _PAIR_BITS, held))
         at = asked.numpy().nonzero()
-        canvas, words, signs = canvas.numpy()[at[0]], words.numpy()[at], np.zeros(asked.shape, np.int8)
-        found = self.signs_of_pairs(torch.from_numpy(words), torch.from_numpy(rows.numpy()[canvas]))
-        signs[at] = np.where(_among(words | canvas << _PAIR_BITS, held.numpy()), 0, found.numpy())
+        which, own, signs = canvas.numpy()[at[0]], words.numpy()[at], np.zeros(asked.shape, np.int8)
+        found = self.signs_of_pairs(torch.from_numpy(own), torch.from_numpy(rows.numpy()[which]))
+        signs[at] = found.numpy() * ~_among(own | which << _PAIR_BITS, held.numpy())
         return torch.from_numpy(signs)
 
     def closing_bits(self, before: Window, after: Window, places: Places) -> Int[Tensor, " places"]:
@@ -260,12 +263,13 @@ class BigramSide(KeyedSide):
 
     def signs_of_pairs(self, words: Int[Tensor, "..."], rows: Int[Tensor, "..."]) -> Int8[Tensor, "..."]:
         """1 or -1 for the bit of each pair, 1 or 0, under the key of its row."""
-        held = words, rows, self.first, self.second, self.number
         if self.fixed_shapes or waits(words):
-            words, rows, first, second, number = held
-            return 2 * matching_pairs(words, (first[rows], second[rows]), number[rows]).view(torch.int8) - 1
-        words, rows, first, second, number = (values.numpy() for values in held)  # which takes less for each operation
-        return torch.from_numpy(2 * matching_pairs(words, (first[rows], second[rows]), number[rows]).view(np.int8) - 1)
+            bits = matching_pairs(words, (self.first[rows], self.second[rows]), self.number[rows], self._hash)
+            return 2 * bits.view(torch.int8) - 1
+        # numpy has less to do for each operation
+        at, held = rows.numpy(), (self.first.numpy(), self.second.numpy(), self.number.numpy())
+        first, second, number = (values[at] for values in held)
+        return torch.from_numpy(2 * matching_pairs(words.numpy(), (first, second), number).view(np.int8) - 1)
 
     def _pairs_in_text(self, text: Int[Tensor, "canvases columns"]) -> Int[Tensor, " known"]:
         """The pairs of committed tokens of each canvas, ascending; negative where there is none."""

@@ -318,7 +318,10 @@ class BatchEvents:
         position = self._positions[place] if operation is None else place
         operations = [0] * len(rows) if operation is None else operation.tolist()
         given = (position, commits.token, commits.reward, commits.matched, commits.had_choice, commits.edited)
-        columns = [*(values.tolist() for values in given), [OPERATIONS[number] for number in operations]]
+        columns: list[list[Any]] = [
+            *(values.tolist() for values in given),
+            [OPERATIONS[number] for number in operations],
+        ]
         for row in dict.fromkeys(rows):
             mine = [index for index, other in enumerate(rows) if other == row]
             positions, tokens, rewards, matched, choice, edited, made = (

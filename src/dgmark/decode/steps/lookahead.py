@@ -65,8 +65,8 @@ def step_with_lookahead(
     masked = steps.in_block(open_rows.rows.masked)
     sets, exists = alternatives(open_rows.candidates.scores, masked, choice, config.lookahead)
     row = torch.arange(len(exists)).repeat_interleave(exists.shape[1])
-    tried = steps.committed(open_rows, sets.flatten(0, 1), unsettled, row)
-    tried, read, (exists,) = tried.read(open_rows.candidates, exists)
+    committed = steps.committed(open_rows, sets.flatten(0, 1), unsettled, row)
+    tried, read, (exists,) = committed.read(open_rows.candidates, exists)
     at = exists.view(-1).nonzero()[:, 0]
     tried, row, counts = tried.at(at), row[at], exists.sum(1)
     first, has_choice = counts.cumsum(0) - counts, counts > 1

@@ -63,7 +63,7 @@ def keyed_shares(
         parts = shares[:, None] * side
         mass = parts.sum(-1, keepdim=True)
         moved = strength * mass.amin(1, keepdim=True)  # to the ones, from the zeros; 0 where there is none of either
-        shares = shares + ((moved / mass.clamp(min=_TINY)).mT @ parts)[:, 0]
+        shares = shares + torch.bmm((moved / mass.clamp(min=_TINY)).mT, parts)[:, 0]
         if total is not None:
             shares = torch.where(side[:, 0], shares * math.exp(bias), shares)
             shares = shares * (total / shares.sum(-1, keepdim=True))
