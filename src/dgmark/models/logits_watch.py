@@ -62,7 +62,8 @@ class LogitsWatch:
         if not forwards:
             return
         # of all forwards together: an operation costs more than its numbers
-        masked, peaks, tokens, chosen = (torch.cat([one[part].flatten() for one in forwards]) for part in range(3, 7))
+        columns = zip(*(one[3:] for one in forwards), strict=True)
+        masked, peaks, tokens, chosen = (torch.cat([values.flatten() for values in column]) for column in columns)
         peaks = peaks.to(torch.promote_types(peaks.dtype, torch.float32))
         if self._temperature:
             peaks = peaks / self._temperature
@@ -71,7 +72,7 @@ class LogitsWatch:
         if not faults.any():
             return
         sizes = [one[3].numel() for one in forwards]
-        by_forward = zip(forwards, faults.split(sizes), peaks.split(sizes), strict=True)
+        by_forward = zip(forwards, torch.split(faults, sizes), torch.split(peaks, sizes), strict=True)
         found = [(one, faulty.view(one[3].shape), peak) for one, faulty, peak in by_forward if faulty.any()]
         concerned = {int(row) for one, faulty, _ in found for row in one[2][faulty.any(1)]}
         (step, first, *_), faulty, peak = found[0]
