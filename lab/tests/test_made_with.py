@@ -5,10 +5,9 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-import torch
 from torch import Tensor
 
-from dgmark.decode import select_positions
+from dgmark.decode.steps.selection import order_of
 from dgmark.errors import SettingsError
 from dgmark_lab.experiments.made_with import identifier, made_with
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
@@ -16,9 +15,9 @@ from dgmark_lab.experiments.prompt_sets import builtin_prompts
 PARTS = ("bigram", "position", "kgw", "decoding", "decoding-kgw", "storyteller")
 
 
-def without_matches(scores: Tensor, masked: Tensor, preferred: Tensor, *rest: Any) -> Tensor:
-    """Choose positions as if no candidate matched."""
-    return select_positions(scores, masked, torch.zeros_like(preferred), *rest)
+def without_matches(scores: Tensor, masked: Tensor, _preferred: Tensor | None = None, *rest: Any) -> Tensor:
+    """Order positions as if no candidate matched."""
+    return order_of(scores, masked, None, *rest)
 
 
 @cache
@@ -35,7 +34,7 @@ def of_a_few_prompts() -> dict[str, str]:
         ("dgmark.detection.statistics.position.adjusted_p", lambda p, _share: p, {"position"}),
         ("dgmark.watermark.position.DEFAULT_CODE", 8, {"position", "decoding"}),
         ("dgmark_lab.baselines.prf.PRF_VERSION", "splitmix64-v2", {"kgw", "decoding-kgw"}),
-        ("dgmark.decode.steps.selection.select_positions", without_matches, {"decoding"}),
+        ("dgmark.decode.steps.selection.order_of", without_matches, {"decoding"}),
         ("dgmark.decode.steps.proposals.CANDIDATES", 4, {"decoding"}),
         ("dgmark.decode.steps.proposals.filter_weights", lambda weights, *_rest: weights**2, {"decoding"}),
         ("dgmark.detection.statistics.parts.MIN_UNITS", 10**9, {"bigram"}),

@@ -87,7 +87,7 @@ def test_so_they_do_where_holes_are_chosen() -> None:
 def test_each_canvas_of_a_row_has_the_numbers_of_the_next_forward(seeds: list[int], owners: list[int]) -> None:
     """Whatever the other rows do, and by the definition of the numbers in whole numbers."""
     positions = torch.tensor([3, -2, 8, 5, 6])
-    draws, forwards = Draws(seeds, positions), [0] * len(seeds)
+    draws, forwards = Draws(seeds, positions, max(1, len(owners))), [0] * len(seeds)
     for low, width in ((1, 4), (0, 2), (1, 4)):
         rows = sorted(owner % len(seeds) for owner in owners)
         found = draws.uniforms(torch.tensor(rows, dtype=torch.long), low, width)
@@ -102,7 +102,7 @@ def test_each_canvas_of_a_row_has_the_numbers_of_the_next_forward(seeds: list[in
 
 
 def test_kept_noise_depends_on_row_position_and_token_alone() -> None:
-    draws = Draws([1, 2], torch.arange(6))
+    draws = Draws([1, 2], torch.arange(6), 2)
     whole = draws.gumbel(torch.tensor(1), 0, 6, 50)
     draws.uniforms(torch.tensor([0, 1, 1]), 0, 6)
     assert torch.equal(draws.gumbel(torch.tensor(1), 2, 3, 50), whole[2:5])

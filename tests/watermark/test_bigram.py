@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from dgmark import WatermarkKey
+from dgmark.decode.marks.siphash import TensorSipHash
 from dgmark.errors import SettingsError
 from dgmark.watermark.bigram import PairHashes, hash_key, matching_pairs, pair_words, pairs_of, sums_by_subkey
 from dgmark.watermark.hashes import SipHashKey, siphash
@@ -23,12 +24,17 @@ def test_the_hash_has_the_published_value() -> None:
 
 
 def test_numpy_and_torch_hash_alike() -> None:
+    on_device = TensorSipHash(torch.device("cpu"))
     for shape in (1, 1000, (3, 7000)):  # the last are more than numpy's are hashed at once
         words, keys = RNG.integers(-(2**63), 2**63, shape), RNG.integers(-(2**63), 2**63, (2, 7000))[:, -1000:]
-        assert np.array_equal(siphash(torch.from_numpy(words), KEY).numpy(), siphash(words, KEY))
+        one = torch.tensor(KEY)[:, None]
+        assert np.array_equal(on_device(torch.from_numpy(words), (one[0], one[1])).numpy(), siphash(words, KEY))
         own = words[..., -1000:]
-        each = siphash(own, (keys[0, -own.shape[-1] :], keys[1, -own.shape[-1] :]))
+        halves = keys[0, -own.shape[-1] :], keys[1, -own.shape[-1] :]
+        each = siphash(own, halves)
         assert each[..., -1:].tolist() == siphash(own[..., -1:], SipHashKey(*keys[:, -1].tolist())).tolist()
+        first, second = map(torch.from_numpy, halves)
+        assert np.array_equal(on_device(torch.from_numpy(own), (first, second)).numpy(), each)
 
 
 def test_bits_of_pairs_are_held_by_golden_values() -> None:

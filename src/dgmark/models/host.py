@@ -3,8 +3,10 @@
 On the CPU there is nothing to wait for, so that each function takes the way with the least work there.
 """
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -14,12 +16,18 @@ def waits(values: Tensor) -> bool:
 
 
 def on_host(*tensors: Tensor) -> list[Tensor]:
-    """These tensors on the CPU, with one wait for all; they are on one device."""
-    if not waits(tensors[0]):
+    """These tensors on the CPU, with one wait for all those of the device."""
+    far = [tensor for tensor in tensors if waits(tensor)]
+    if not far:
         return list(tensors)
+    read = iter(_read_together(far))
+    return [next(read) if waits(tensor) else tensor for tensor in tensors]
+
+
+def _read_together(tensors: list[Tensor]) -> list[Tensor]:
     # wide numbers first, so that each begins at a multiple of its size
     order = sorted(range(len(tensors)), key=lambda number: -tensors[number].element_size())
-    parts = [tensors[number].reshape(-1).view(torch.uint8) for number in order]
+    parts = [tensors[number].unsqueeze(-1).view(torch.uint8).reshape(-1) for number in order]
     together = torch.split_with_sizes(torch.cat(parts).cpu(), [len(part) for part in parts])
     found = dict(zip(order, together, strict=True))
     return [found[number].view(tensor.dtype).view(tensor.shape) for number, tensor in enumerate(tensors)]
@@ -28,6 +36,11 @@ def on_host(*tensors: Tensor) -> list[Tensor]:
 def on_device(values: Tensor, device: torch.device) -> Tensor:
     """Values of the host on a device, without waiting for it."""
     return values.to(device, non_blocking=True)
+
+
+def true_on_host(values: NDArray[np.bool_]) -> Int[Tensor, " k"]:
+    """The places of the true values of a row."""
+    return torch.from_numpy(values.nonzero()[0])
 
 
 def true_places(
@@ -39,7 +52,10 @@ def true_places(
         masked: the values.
         count: how many of them are true, if the host knows it: then this does not wait.
     """
-    if count is None or not waits(masked):
+    if not waits(masked):
+        row, column = map(torch.from_numpy, masked.numpy().nonzero())
+        return row, column
+    if count is None:
         row, column = masked.nonzero(as_tuple=True)
         return row, column
     places = masked.reshape(-1).to(torch.uint8).sort(descending=True, stable=True).indices[:count]

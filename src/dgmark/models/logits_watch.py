@@ -1,7 +1,7 @@
 """Watch over a model's logits: no text is finished from NaN, from +inf, or from nothing but -inf.
 
-Every forward is checked on the device, without waiting for it. The loop asks for the result once a block, and before it
-finishes a row.
+What a check needs of each forward is kept on the device, without waiting for it. The loop asks for the result once a
+block, and before it finishes a row.
 """
 
 import torch
@@ -29,8 +29,9 @@ class LogitsWatch:
         self._name, self._temperature = name, temperature
         self._permitted = torch.ones(vocab_size, dtype=torch.bool, device=forbidden.device)
         self._permitted[forbidden] = False
-        # of each forward: its arguments, which places are faulty, and the largest logits, divided by the temperature
-        self._forwards: list[tuple[int, int, Tensor, Tensor, Tensor]] = []
+        # of each forward: its number, the first place, the rows, which places are masked, the largest logit of each,
+        # the candidates, and their logits
+        self._forwards: list[tuple[int, int, Tensor, Tensor, Tensor, Tensor, Tensor]] = []
 
     def check(
         self,
@@ -52,26 +53,34 @@ class LogitsWatch:
             tokens: the candidate at each masked place.
         """
         # one pass: the largest logit is NaN if any is, +inf if any is, and -inf only if all are
-        peaks = logits.amax(-1).to(torch.promote_types(logits.dtype, torch.float32))
-        if self._temperature:
-            peaks = peaks / self._temperature
-        # the candidate is sound too: if all permitted ids have -inf, it is forbidden or has -inf itself
-        sound = self._permitted[tokens] & (logits.gather(-1, tokens[..., None])[..., 0] > -torch.inf)
-        sound &= peaks.isfinite()
-        self._forwards.append((step, low, rows, masked & ~sound, peaks))
+        peaks, chosen = logits.amax(-1), logits.gather(-1, tokens[..., None])[..., 0]
+        self._forwards.append((step, low, rows, masked, peaks, tokens, chosen))
 
     def raise_faults(self) -> None:
         """Wait for the device, and forget the forwards that were checked; a faulty position is a ModelFault."""
         forwards, self._forwards = self._forwards, []
-        if not forwards or not torch.stack([faulty.any() for *_, faulty, _ in forwards]).any():
+        if not forwards:
             return
-        concerned = {int(row) for _, _, rows, faulty, _ in forwards for row in rows[faulty.any(1)]}
-        step, first, _, faulty, peaks = next(forward for forward in forwards if forward[3].any())
+        # of all forwards together: an operation costs more than its numbers
+        columns = zip(*(one[3:] for one in forwards), strict=True)
+        masked, peaks, tokens, chosen = (torch.cat([values.flatten() for values in column]) for column in columns)
+        peaks = peaks.to(torch.promote_types(peaks.dtype, torch.float32))
+        if self._temperature:
+            peaks = peaks / self._temperature
+        # the candidate is sound too: if all permitted ids have -inf, it is forbidden or has -inf itself
+        faults = masked & ~(peaks.isfinite() & self._permitted[tokens] & (chosen > -torch.inf))
+        if not faults.any():
+            return
+        sizes = [one[3].numel() for one in forwards]
+        by_forward = zip(forwards, torch.split(faults, sizes), torch.split(peaks, sizes), strict=True)
+        found = [(one, faulty.view(one[3].shape), peak) for one, faulty, peak in by_forward if faulty.any()]
+        concerned = {int(row) for one, faulty, _ in found for row in one[2][faulty.any(1)]}
+        (step, first, *_), faulty, peak = found[0]
         places = faulty.nonzero()[:, 1]
         low, high = first + int(places.min()), first + int(places.max())
         where = f"place {low}" if low == high else f"places {low} to {high}"
         raise ModelFault(
-            f"{self._name} gave {value_fault(peaks[faulty])} in step {step}, at {len(places)} of {faulty.numel()} "
-            f"positions of the block ({where} of what is to be written); {ADVICE}",
+            f"{self._name} gave {value_fault(peak[faulty.flatten()])} in step {step}, at {len(places)} of "
+            f"{faulty.numel()} positions of the block ({where} of what is to be written); {ADVICE}",
             sorted(concerned),
         )

@@ -7,7 +7,7 @@ independent. Ours. Other marks for diffusion models that hash neighbours bias th
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
@@ -164,15 +164,21 @@ def pair_words(left: Words, right: Words) -> Words:
     return words
 
 
-def matching_pairs(words: Words, key: SipHashKey | tuple[Words, Words], number: Any = 0) -> Words:
+def matching_pairs(
+    words: Words,
+    key: SipHashKey | tuple[Words, Words],
+    number: Any = 0,
+    hashed: Callable[[Words, Any], Words] = siphash,
+) -> Words:
     """Whether each pair matches under one sub-key: booleans, of the kind of the words.
 
     Args:
         words: the pairs as `pair_words`.
         key: the key of the hash.
         number: the number of the sub-key, or of each pair's; 0 for a key without sub-keys.
+        hashed: computes the hash.
     """
-    hashes = siphash(words | number // _OUTPUT_BITS << 2 * _ID_BITS, key)
+    hashes = hashed(words | number // _OUTPUT_BITS << 2 * _ID_BITS, key)
     matches: Words = (hashes >> number % _OUTPUT_BITS) & 1 == 1
     return matches
 

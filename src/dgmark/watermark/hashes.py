@@ -1,11 +1,9 @@
 """Two hashes of 64-bit words: SipHash-2-4, a keyed pseudo-random function, and SplitMix64, which is not cryptographic.
 
-The same code and bits for int64 arrays of numpy and tensors of torch with at least one axis, which wrap around. No
-branches, so they can be captured in a CUDA graph. (Aumasson and Bernstein 2012; Steele, Lea and Flood 2014.)
+Of int64 arrays, which wrap around; SplitMix64 of tensors of torch, too. The SipHash of tensors is in the decode side
+(`decode/marks/siphash.py`). (Aumasson and Bernstein 2012; Steele, Lea and Flood 2014.)
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,9 +17,9 @@ _FIRST_FACTOR = 0xBF58476D1CE4E5B9 - 2**64
 _SECOND_FACTOR = 0x94D049BB133111EB - 2**64
 KEY_BYTES: Final = 16
 # "somepseudorandomlygeneratedbytes"
-_INITIAL = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
+INITIAL = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
 # the last block of a message of eight bytes
-_LENGTH = 8 << 56
+LENGTH = 8 << 56
 # words that are hashed at once: fewer cost more each, and more do not fit a core's cache
 _WORDS_AT_ONCE = 2**14
 # Shifts to the left and right that rotate; numpy takes arrays faster than its own scalars or Python's.
@@ -44,18 +42,14 @@ def siphash(words: Words, key: SipHashKey | tuple[Words, Words]) -> Words:
     """The hash of each word, taken as a message of eight bytes, little endian.
 
     Args:
-        words: int64 array or tensor.
+        words: int64 array.
         key: the key of all words, or two arrays with the halves of each word's key.
 
     Returns:
         The hashes, as signed 64-bit integers.
     """
-    if isinstance(words, np.ndarray):  # unsigned, so that no sign moves in
-        first, second = (np.asarray(half, np.int64).view(np.uint64) for half in key)
-        return _in_blocks(words.view(np.uint64), first, second).view(np.int64)  # type: ignore[return-value]
-    state = (words * 0 + (half ^ constant) for half, constant in zip((*key, *key), _INITIAL, strict=True))
-    hashes: Words = _hashed(words, *state, rotated=_rotated)
-    return hashes
+    first, second = (np.asarray(half, np.int64).view(np.uint64) for half in key)  # unsigned, so that no sign moves in
+    return _in_blocks(words.view(np.uint64), first, second).view(np.int64)  # type: ignore[return-value]
 
 
 def _in_blocks(words: NDArray[np.uint64], first: Any, second: Any) -> NDArray[np.uint64]:
@@ -68,15 +62,22 @@ def _in_blocks(words: NDArray[np.uint64], first: Any, second: Any) -> NDArray[np
         own = [half[some] if half.ndim else half for half in halves]
         *last, spare = np.empty((4, len(out[some])), np.uint64)
         state = [out[some], *last]  # the first of these becomes the hashes
-        for v, half, constant in zip(state, own * 2, _INITIAL, strict=True):
+        for v, half, constant in zip(state, own * 2, INITIAL, strict=True):
             v[:] = half ^ np.uint64(constant)
-        _hashed(flat[some], *state, rotated=partial(_rotated_in_place, spare))
+        _hashed(spare, flat[some], *state)
     return hashes
 
 
-def _hashed(words: Any, v0: Any, v1: Any, v2: Any, v3: Any, *, rotated: Callable[[Any, int], Any]) -> Any:
-    """The hashes of words, from the first state of each; they are written over its first part."""
-    for block, rounds in ((words, 2), (_LENGTH, 2), (None, 4)):
+def _hashed(spare: Any, words: Any, v0: Any, v1: Any, v2: Any, v3: Any) -> None:
+    """Write the hashes of words over the first part of the state of each."""
+
+    def rotated(words: Any, bits: int) -> Any:
+        left, right = _SHIFTS[bits]
+        np.left_shift(words, left, out=spare)
+        np.right_shift(words, right, out=words)
+        return np.bitwise_or(words, spare, out=words)
+
+    for block, rounds in ((words, 2), (LENGTH, 2), (None, 4)):
         if block is None:
             v2 ^= 0xFF
         else:
@@ -99,18 +100,6 @@ def _hashed(words: Any, v0: Any, v1: Any, v2: Any, v3: Any, *, rotated: Callable
     v0 ^= v1
     v0 ^= v2
     v0 ^= v3
-    return v0
-
-
-def _rotated_in_place(spare: Any, words: Any, bits: int) -> Any:
-    left, right = _SHIFTS[bits]
-    np.left_shift(words, left, out=spare)
-    np.right_shift(words, right, out=words)
-    return np.bitwise_or(words, spare, out=words)
-
-
-def _rotated(words: Any, bits: int) -> Any:
-    return (words << bits) | shifted(words, 64 - bits)
 
 
 def mix(words: Words) -> Words:

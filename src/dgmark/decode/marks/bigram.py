@@ -3,24 +3,56 @@
 The loop and the engine adapters use the same code. Knows no model.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Int, Int8
+from jaxtyping import Bool, Int, Int8, Shaped
 from torch import Tensor
+from torch.nn.functional import pad
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.marks.keyed_side import KeyedSide
 from dgmark.decode.marks.rules import UNUSED_WITHOUT_ORDER, Places, Window
+from dgmark.decode.marks.siphash import TensorSipHash
 from dgmark.errors import SettingsError
 from dgmark.models.host import waits
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
+from dgmark.watermark.hashes import Words
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as
 from dgmark.watermark.word_classes import class_table
 
 # the number of a canvas takes the bits above the two ids of a pair
 _PAIR_BITS = 48
+
+
+class _Bits(NamedTuple):
+    """The bits of a place, nearest first and left before right: with distances 1 and 2, those at -1 1 -2 2.
+
+    Attributes:
+        columns: the column of each neighbour, counted from the leftmost: 1 3 0 4.
+        of_neighbour: the factor of each neighbour in the word of its pair: 1 if it is the left one.
+        of_token: that of a token at the place.
+        nearer: whether each other neighbour is nearer on the same side: for the one at 2, that at 1.
+    """
+
+    columns: Int[Tensor, " bits"]
+    of_neighbour: Int[Tensor, " bits"]
+    of_token: Int[Tensor, " bits"]
+    nearer: Bool[Tensor, "bits others"]
+
+    @classmethod
+    def of(cls, nearest: int, farthest: int, device: torch.device) -> "_Bits":
+        """The bits of a key with these distances."""
+        distances = torch.arange(nearest, farthest + 1, device=device)
+        columns = farthest + torch.stack([-distances, distances], 1).view(-1)
+        right = columns > farthest
+        as_right = pair_words(torch.zeros_like(columns), torch.ones_like(columns))
+        nearer = (right[:, None] == right).tril(-1)
+        return cls(columns, torch.where(right, as_right, 1), torch.where(right, 1, as_right), nearer)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,6 +80,14 @@ class BigramSide(KeyedSide):
     classes: Int[Tensor, " ids"] | None = None
     word_classes: str | None = None
     fixed_shapes: bool = False
+
+    _bits: _Bits = field(init=False)
+    _hash: TensorSipHash = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make what no captured step may make."""
+        object.__setattr__(self, "_bits", _Bits.of(self.nearest, self.farthest, self.number.device))
+        object.__setattr__(self, "_hash", TensorSipHash(self.number.device))
 
     @classmethod
     def kind(cls, key: WatermarkKey) -> tuple[int, int, str | None]:
@@ -114,7 +154,7 @@ class BigramSide(KeyedSide):
 
     def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
         """Which of these rows have a mark; row -1 has none."""
-        return (rows >= 0) & (self.number[rows.clamp(min=0)] >= 0)
+        return torch.minimum(rows, self.number[rows]) >= 0
 
     @classmethod
     def alpha(cls, config: DecodeConfig) -> float:
@@ -129,7 +169,8 @@ class BigramSide(KeyedSide):
 
     def reached(self, places: Places) -> Bool[Tensor, " places"]:
         """The places that have a committed token at one of the distances."""
-        return self._neighbours(places)[1].any(-1)
+        hidden = pad(self._hidden(places.window), (self.farthest, self.farthest), value=True)
+        return ~self._beside(hidden, places).all(-1)
 
     def signs(self, tokens: Int[Tensor, "places candidates"], places: Places) -> Int8[Tensor, "places candidates bits"]:
         """The bits of the new pairs of each candidate: those with the nearest tokens first, left before right.
@@ -147,33 +188,31 @@ class BigramSide(KeyedSide):
 
         The text has (7, 8) and (5, 7) already, so that candidate 8 has no bit with the 7 on its left.
         """
-        # 1. The committed tokens beside each place, (places, bits), each class of tokens once on each side.
-        neighbours, exists = self._neighbours(places)
-        tokens, neighbours = self._class_ids(tokens), self._class_ids(neighbours)
-        is_new = exists & ~self._repeated(neighbours, exists)
+        # 1. The committed tokens beside each place, (places, bits), each class once on each side; -1 for none.
+        text, tokens = self._committed(places.window), self._class_ids(tokens)
+        neighbours = self._beside(text, places)
+        equal = neighbours[:, :, None] == neighbours[:, None]
+        neighbours = neighbours.masked_fill((equal & self._bits.nearer).any(-1), -1)
         # 2. The pairs that are asked for, (places, candidates, bits): each of them is asked of one candidate.
-        asked = is_new[:, None] & (tokens >= 0)[:, :, None]
+        asked = (neighbours >= 0)[:, None] & (tokens >= 0)[:, :, None]
         # In 5 . 8 candidate 5 completes (5, 8) with the 8 on its right, and candidate 8 with the 5 on its left: the bit
         # is asked of candidate 8. The other is one on the right of a candidate that is also on the left, with a
         # neighbour that is also a candidate.
-        is_neighbour = (tokens[:, :, None] == neighbours[:, None]) & exists[:, None]
-        is_left = (is_neighbour & ~self._right).any(-1, keepdim=True)
-        is_candidate = is_neighbour.any(1, keepdim=True)
-        asked &= ~(self._right & is_left & is_candidate)
+        differ = tokens[:, :, None] != neighbours[:, None]
+        left, right = differ[..., ::2], differ[..., 1::2]
+        asked_right = asked[..., 1::2]
+        asked_right &= left.all(-1, keepdim=True) | right.all(1, keepdim=True)
         # 3. Their bits: of all pairs where shapes are fixed or the host would wait, else of those asked for.
+        words = torch.addcmul(neighbours[:, None] * self._bits.of_neighbour, tokens[:, :, None], self._bits.of_token)
+        canvas, rows, held = places.canvas, places.window.rows, self._pairs_in_text(text)
         if self.fixed_shapes or waits(asked):
-            return (
-                self._values(
-                    tokens[:, :, None], neighbours[:, None], self._right, places.canvas[:, None, None], places.window
-                )
-                * asked
-            )
-        at = place, candidate, bit = asked.nonzero(as_tuple=True)
-        signs = torch.zeros_like(asked, dtype=torch.int8)
-        signs[at] = self._values(
-            tokens[place, candidate], neighbours[place, bit], self._right[bit], places.canvas[place], places.window
-        )
-        return signs
+            rows, canvas = places.rows[:, None, None], canvas[:, None, None]
+            return self.signs_of_pairs(words, rows) * (asked & ~_among(words | canvas << _PAIR_BITS, held))
+        at = asked.numpy().nonzero()
+        which, own, signs = canvas.numpy()[at[0]], words.numpy()[at], np.zeros(asked.shape, np.int8)
+        found = self.signs_of_pairs(torch.from_numpy(own), torch.from_numpy(rows.numpy()[which]))
+        signs[at] = found.numpy() * ~_among(own | which << _PAIR_BITS, held.numpy())
+        return torch.from_numpy(signs)
 
     def closing_bits(self, before: Window, after: Window, places: Places) -> Int[Tensor, " places"]:
         """Count the different pairs across each gap that the text did not have: those that match less the others.
@@ -194,7 +233,7 @@ class BigramSide(KeyedSide):
         tokens, others = after.ids[canvas, first.clamp(0, width)], after.ids[canvas, last.clamp(0, width)]
         exists = inside & (tokens != after.mask_id) & (others != after.mask_id) & self.marked(places.rows)[:, None]
         words = pair_words(self._class_ids(tokens), self._class_ids(others))
-        is_new = exists & ~torch.isin(words | canvas << _PAIR_BITS, self._pairs_in_text(before))
+        is_new = exists & ~torch.isin(words | canvas << _PAIR_BITS, self._pairs_in_text(self._committed(before)))
         equal = (words[:, :, None] == words[:, None]) & is_new[:, None]
         earlier = torch.ones_like(left, dtype=torch.bool).expand(len(left), -1).tril(-1)
         counted = is_new & ~(equal & earlier).any(-1)
@@ -204,63 +243,45 @@ class BigramSide(KeyedSide):
         """The classes of ids under the keys; -1 stays -1."""
         return ids if self.classes is None else self.classes[ids]
 
-    @property
-    def _offsets(self) -> Int[Tensor, " bits"]:
-        """How many columns each neighbour is to the right of a place."""
-        distances = torch.arange(self.nearest, self.farthest + 1, device=self.number.device)
-        return torch.stack([-distances, distances], 1).view(-1)
+    def _hidden(self, window: Window) -> Bool[Tensor, "canvases columns"]:
+        """Where no token of a text is committed, or none counts: all of a row without a mark."""
+        ids = window.ids[:, window.text[0] : window.text[1]]
+        marked = self.marked(window.rows) if window.marked is None else window.marked
+        return (ids == window.mask_id) >= marked[:, None]
 
-    @property
-    def _right(self) -> Bool[Tensor, " bits"]:
-        return self._offsets > 0
+    def _committed(self, window: Window) -> Int[Tensor, "canvases columns"]:
+        """The classes of the tokens of each text, with as many more columns on either side as a pair reaches."""
+        # -1 where there is no token: the text 5 7 . 8 . at distances 1 and 2: -1 -1 5 7 -1 8 -1 -1 -1
+        ids = self._class_ids(window.ids[:, window.text[0] : window.text[1]])
+        return pad(ids.masked_fill(self._hidden(window), -1), (self.farthest, self.farthest), value=-1)
 
-    def _neighbours(self, places: Places) -> tuple[Int[Tensor, "places bits"], Bool[Tensor, "places bits"]]:
-        """The tokens beside each place, and which of them are committed and of its text."""
-        # the third place of 5 7 . 8 . at distances 1 and 2: offsets -1 1 -2 2, tokens 7 8 5 ., known 1 1 1 0
-        window = places.window
-        columns = window.start + places.column[:, None] + self._offsets
-        inside = (columns >= window.text[0]) & (columns < window.text[1])
-        tokens = window.ids[places.canvas[:, None], columns.clamp(0, window.ids.shape[1] - 1)]
-        return tokens, inside & (tokens != window.mask_id) & self.marked(places.rows)[:, None]
-
-    def _repeated(self, neighbours: Tensor, exists: Tensor) -> Bool[Tensor, "places bits"]:
-        """Which neighbours are a second time on their side, nearer to the place."""
-        # in 7 7 . 8 the neighbours are 7 8 7, and the last is the first again: 0 0 1
-        right = self._right
-        equal = (neighbours[:, :, None] == neighbours[:, None, :]) & exists[:, None, :]
-        nearer = torch.ones_like(equal[0]).tril(-1)  # column before row
-        same_side = right[:, None] == right
-        return (equal & nearer & same_side).any(-1)
-
-    def _values(
-        self, tokens: Tensor, neighbours: Tensor, right: Tensor, canvas: Tensor, window: Window
-    ) -> Int8[Tensor, "..."]:
-        """1 or -1 for the bit of each pair; 0 if the canvas has it already."""
-        # token 9 beside a 7 is the pair (7, 9) with the 7 on its left, and (9, 7) with the 7 on its right
-        words = torch.where(right, pair_words(tokens, neighbours), pair_words(neighbours, tokens))
-        rows = window.rows[canvas]
-        known, asked = self._pairs_in_text(window), words | canvas << _PAIR_BITS
-        index = torch.searchsorted(known, asked).clamp(max=len(known) - 1)  # of the pair, if it is known
-        return self.signs_of_pairs(words, rows) * (known[index] != asked)
+    def _beside(self, text: Shaped[Tensor, "canvases columns"], places: Places) -> Shaped[Tensor, "places bits"]:
+        """What a text, with as many more columns on either side as a pair reaches, has beside each place."""
+        # the third place of 5 7 . 8 . at distances 1 and 2 has columns 2 to 6 of the text, of which 3 5 2 6: 7 8 5 -1
+        from_window = text[:, places.window.start - places.window.text[0] :]
+        return from_window[places.canvas[:, None], places.column[:, None] + self._bits.columns]
 
     def signs_of_pairs(self, words: Int[Tensor, "..."], rows: Int[Tensor, "..."]) -> Int8[Tensor, "..."]:
         """1 or -1 for the bit of each pair, 1 or 0, under the key of its row."""
-        rows = rows.clamp(min=0)
-        first, second, number = self.first[rows], self.second[rows], self.number[rows].clamp(min=0)
         if self.fixed_shapes or waits(words):
-            bits = matching_pairs(words, (first, second), number)
-        else:  # numpy has less to do for each operation
-            bits = torch.from_numpy(matching_pairs(words.numpy(), (first.numpy(), second.numpy()), number.numpy()))
-        return torch.where(bits, 1, -1).to(torch.int8)
+            bits = matching_pairs(words, (self.first[rows], self.second[rows]), self.number[rows], self._hash)
+            return 2 * bits.view(torch.int8) - 1
+        # numpy has less to do for each operation
+        at, held = rows.numpy(), (self.first.numpy(), self.second.numpy(), self.number.numpy())
+        first, second, number = (values[at] for values in held)
+        return torch.from_numpy(2 * matching_pairs(words.numpy(), (first, second), number).view(np.int8) - 1)
 
-    def _pairs_in_text(self, window: Window) -> Int[Tensor, " known"]:
-        """The pairs of committed tokens of each canvas, ascending; -1 where there is none."""
-        # 5 7 . 8 . at distances 1 and 2 has (5, 7) and (7, 8); its other five places of pairs are -1
-        ids = window.ids[:, window.text[0] : window.text[1]]
-        canvas = torch.arange(len(ids), device=ids.device)[:, None] << _PAIR_BITS
-        known, words = ids != window.mask_id, [ids.new_full((len(ids), 1), -1)]
-        ids = self._class_ids(ids)
-        for distance in range(self.nearest, self.farthest + 1):
-            pairs = pair_words(ids[:, :-distance], ids[:, distance:]) | canvas
-            words.append(torch.where(known[:, :-distance] & known[:, distance:], pairs, -1))
-        return torch.cat(words, 1).view(-1).sort().values
+    def _pairs_in_text(self, text: Int[Tensor, "canvases columns"]) -> Int[Tensor, " known"]:
+        """The pairs of committed tokens of each canvas, ascending; negative where there is none."""
+        # 5 7 . 8 . at distances 1 and 2 has (5, 7) and (7, 8); its other eight places of pairs are negative
+        beside = text[:, self.farthest :].unfold(1, self.farthest + 1, 1)
+        canvas = torch.arange(0, len(text) << _PAIR_BITS, 1 << _PAIR_BITS, device=text.device)
+        pairs = pair_words(beside[..., :1], beside[..., self.nearest :]) | canvas[:, None, None]
+        return pairs.view(-1).sort().values
+
+
+def _among(words: Words, known: Words) -> Words:
+    """Whether each word is among those known, which are ascending; arrays or tensors."""
+    search = known.searchsorted if isinstance(known, np.ndarray) else partial(torch.searchsorted, known)
+    among: Words = known[search(words).clip(max=len(known) - 1)] == words
+    return among

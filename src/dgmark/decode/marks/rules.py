@@ -33,6 +33,7 @@ class Window:
         text: the columns [first, stop) that are read as one text.
         mask_id: the id of a position that is not committed.
         rows: the row of the batch that each canvas comes from.
+        marked: whether these rows have a mark, if it was asked for already.
     """
 
     ids: Int[Tensor, "canvases length"]
@@ -41,6 +42,7 @@ class Window:
     text: tuple[int, int]
     mask_id: int
     rows: Int[Tensor, " canvases"]
+    marked: Bool[Tensor, " canvases"] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,11 @@ class Places:
         """What picks the values of these places from an array over the window."""
         return self.canvas, self.column
 
-    def scatter(self, values: Shaped[Tensor, " places"]) -> Shaped[Tensor, "canvases window"]:
-        """An array over the window with one value for each of these places, and 0 elsewhere."""
-        return values.new_zeros(self.window.positions.shape).index_put(self.index, values)
+    def scatter(self, values: Shaped[Tensor, "*each places"]) -> Shaped[Tensor, "*each canvases window"]:
+        """Arrays over the window with one value for each of these places, and 0 elsewhere."""
+        found = values.new_zeros(*values.shape[:-1], *self.window.positions.shape)
+        found[..., self.canvas, self.column] = values
+        return found
 
     def at(self, numbers: Int[Tensor, " n"]) -> "Places":
         """Some of these places."""
@@ -268,9 +272,9 @@ class DecodeSide(ABC):
         """
         return drawn
 
-    def preferred(self, matched: Bool[Tensor, "canvases window"]) -> Bool[Tensor, "canvases window"]:
-        """Of the candidates, by whether they match, those that are committed first; by default all are alike."""
-        return torch.ones_like(matched)
+    def preferred(self, matched: Bool[Tensor, "canvases window"]) -> Bool[Tensor, "canvases window"] | None:  # noqa: ARG002
+        """Of the candidates, by whether they match, those that are committed first; None, the default, for no order."""
+        return None
 
     def matched(
         self,
@@ -286,7 +290,7 @@ class DecodeSide(ABC):
             net_bits: how many bits of 1 the draw of each saw, less those of 0; None if draws were plain.
         """
         matched = torch.zeros_like(tokens, dtype=torch.bool) if net_bits is None else net_bits > 0
-        return matched | ~self.marked(window.rows)[:, None]
+        return matched >= (self.marked(window.rows) if window.marked is None else window.marked)[:, None]
 
 
 class NoMark(DecodeSide):
@@ -297,3 +301,7 @@ class NoMark(DecodeSide):
     def marked(self, rows: Int[Tensor, " n"]) -> Bool[Tensor, " n"]:
         """No row is."""
         return torch.zeros_like(rows, dtype=torch.bool)
+
+    def matched(self, tokens: Tensor, window: Window, net_bits: Tensor | None) -> Bool[Tensor, "canvases window"]:  # noqa: ARG002
+        """Each candidate does."""
+        return torch.ones_like(tokens, dtype=torch.bool)

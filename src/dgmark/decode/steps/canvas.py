@@ -287,8 +287,8 @@ class BatchEvents:
 
     def __init__(self, canvas: Canvas, numbers: Sequence[int], ends: tuple[int, ...]) -> None:
         self._numbers, self._ends = numbers, set(ends) if canvas.stops else set()
-        self._region = canvas.ids[:, canvas.start : canvas.start + len(canvas.masked)].cpu().clone()
-        self._positions = canvas.positions.cpu()
+        self._region = canvas.ids[:, canvas.start : canvas.start + len(canvas.masked)].cpu().clone().numpy()
+        self._positions = canvas.positions.cpu().numpy()
         self._traces = [Trace() for _ in numbers]
         self._unfinished = set(range(len(numbers)))
         self._block = self._stop = 0
@@ -300,7 +300,7 @@ class BatchEvents:
             self._block = commits.block
         self._stop = commits.stop
         if commits.operation is None:
-            self._region[commits.row, commits.place] = commits.token
+            self._region[commits.row.numpy(), commits.place.numpy()] = commits.token.numpy()
         yield from self._by_row(commits)
         for row in commits.finished.tolist():
             self._unfinished.discard(row)
@@ -314,11 +314,14 @@ class BatchEvents:
     def _by_row(self, commits: Commits) -> Iterator[Committed]:
         """One event for each row of a step, which is added to the row's trace."""
         rows = commits.row.tolist()
-        operation = commits.operation
-        position = self._positions[commits.place] if operation is None else commits.place
-        operation = torch.zeros_like(commits.place) if operation is None else operation
+        place, operation = commits.place.numpy(), commits.operation
+        position = self._positions[place] if operation is None else place
+        operations = [0] * len(rows) if operation is None else operation.tolist()
         given = (position, commits.token, commits.reward, commits.matched, commits.had_choice, commits.edited)
-        columns = [*(values.tolist() for values in given), [OPERATIONS[number] for number in operation.tolist()]]
+        columns: list[list[Any]] = [
+            *(values.tolist() for values in given),
+            [OPERATIONS[number] for number in operations],
+        ]
         for row in dict.fromkeys(rows):
             mine = [index for index, other in enumerate(rows) if other == row]
             positions, tokens, rewards, matched, choice, edited, made = (
@@ -335,7 +338,7 @@ def collect_steps(model: Denoiser, canvas: Canvas, steps: Iterable[Commits]) -> 
     responses: dict[int, Response] = {}
     for commits in steps:
         responses.update({event.row: event.response for event in events.of(commits) if isinstance(event, Completed)})
-        yield len(commits.row) - int(commits.edited.sum())
+        yield len(commits.row) - sum(commits.edited.tolist())
     return [responses[row] for row in range(len(canvas.ids))]
 
 

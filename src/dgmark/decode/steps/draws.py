@@ -23,6 +23,8 @@ from dgmark.watermark.hashes import STEP, mix, shifted
 _MANTISSA = 53
 # the number of a forward that none has: kept noise is drawn under it
 _NO_FORWARD = -1
+# how many forwards the numbers are made for at once, and how many numbers
+_MOST_CALLS, _MOST_NUMBERS = 32, 2**20
 
 
 def check_seed(seed: Any) -> int:
@@ -86,16 +88,24 @@ def _mixed(state: Tensor) -> Tensor:
 class Draws:
     """The draws of one decode: the n-th forward of a row has the numbers of `uniform_draws` for its seed and step n.
 
+    The numbers of a window are made for several forwards at once, in as many operations as those of one.
+
     Args:
         seeds: one for each row, of those that `check_seed` lets through.
         positions: the position of each place of the region, on the device of the draws.
+        canvases: how many canvases a row has at most in one forward.
     """
 
-    def __init__(self, seeds: Sequence[int], positions: Int[Tensor, " region"]) -> None:
-        self._positions = positions
+    def __init__(self, seeds: Sequence[int], positions: Int[Tensor, " region"], canvases: int = 1) -> None:
+        self._positions, self._canvases = positions, canvases
         self._seeds = _mixed(torch.tensor([_word_of(seed) for seed in seeds], dtype=torch.long).to(positions.device))
         self._places = _pairs(positions)
         self._forwards = torch.zeros_like(self._seeds)
+        # the window whose numbers are known, for how many more calls, and (rows, forwards, width, 2) of them; and how
+        # many of these forwards each row has had
+        self._window, self._calls, self._known = (0, 0), 0, torch.zeros(0)
+        self._had = torch.zeros_like(self._seeds)
+        self._ones = torch.ones_like(self._seeds).repeat(canvases)
 
     def uniforms(self, rows: Int[Tensor, " canvases"], low: int, width: int) -> Float[Tensor, "canvases width 2"]:
         """Two numbers in [0, 1) for each place of a window of several canvases; each canvas counts as a forward.
@@ -105,10 +115,24 @@ class Draws:
             low: the window's first place in the region.
             width: the number of its places.
         """
-        earlier = torch.arange(len(rows), device=rows.device) - torch.searchsorted(rows, rows)  # of the same row
-        streams = _streams(self._seeds[rows], self._forwards[rows] + earlier)
-        self._forwards.index_add_(0, rows, torch.ones_like(rows))
-        return _numbers(streams[:, None, None], self._places[low : low + width])
+        if not self._calls or self._window != (low, width):
+            self._look_ahead(low, width)
+        self._calls -= 1
+        had = self._had[rows]
+        if self._canvases > 1:  # and the earlier canvases of the same row: 0 0 1 2 for the rows 4 7 7 7
+            had = had + (torch.arange(len(rows), device=rows.device) - torch.searchsorted(rows, rows))
+        self._had.index_add_(0, rows, self._ones[: len(rows)])
+        return self._known[rows, had]
+
+    def _look_ahead(self, low: int, width: int) -> None:
+        """Make the numbers of a window for the next forwards of each row."""
+        each = 2 * width * self._canvases * len(self._seeds)
+        self._window, self._calls = (low, width), max(1, min(_MOST_CALLS, _MOST_NUMBERS // max(1, each)))
+        self._forwards += self._had
+        self._had.zero_()
+        steps = self._forwards[:, None] + torch.arange(self._calls * self._canvases, device=self._seeds.device)
+        streams = _streams(self._seeds[:, None], steps)
+        self._known = _numbers(streams[:, :, None, None], self._places[low : low + width])
 
     def gumbel(self, row: Int[Tensor, ""], low: int, width: int, vocab: int) -> Float[Tensor, "width vocab"]:
         """Gumbel noise of one row for each token at each place of a window: the same whenever it is asked for."""

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.steps.open_rows import OpenRows, RowsAfter
+from dgmark.decode.steps.open_rows import CommittedRows, OpenRows, RowsAfter
 from dgmark.decode.steps.proposals import Candidates
 from dgmark.decode.steps.selection import Choice, alternatives
 from dgmark.models.host import on_host
@@ -24,7 +24,9 @@ class Steps(Protocol):
     def in_block(self, masked: Tensor) -> Tensor:
         """The places of the active block, of an array over the region."""
 
-    def committed(self, open_rows: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None) -> RowsAfter:
+    def committed(
+        self, open_rows: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None
+    ) -> CommittedRows:
         """The rows once the candidates at the chosen places are committed."""
 
     def read_ahead(self, after: RowsAfter, which: Tensor) -> OpenRows:
@@ -63,8 +65,8 @@ def step_with_lookahead(
     masked = steps.in_block(open_rows.rows.masked)
     sets, exists = alternatives(open_rows.candidates.scores, masked, choice, config.lookahead)
     row = torch.arange(len(exists)).repeat_interleave(exists.shape[1])
-    tried = steps.committed(open_rows, sets.flatten(0, 1), unsettled, row)
-    tried, read, (exists,) = tried.read(open_rows.candidates, exists)
+    committed = steps.committed(open_rows, sets.flatten(0, 1), unsettled, row)
+    tried, read, (exists,) = committed.read(open_rows.candidates, exists)
     at = exists.view(-1).nonzero()[:, 0]
     tried, row, counts = tried.at(at), row[at], exists.sum(1)
     first, has_choice = counts.cumsum(0) - counts, counts > 1

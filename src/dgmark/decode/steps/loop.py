@@ -14,15 +14,16 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.marks.rules import DecodeSide
 from dgmark.decode.steps.canvas import Canvas, Commits
 from dgmark.decode.steps.lookahead import step_with_lookahead
-from dgmark.decode.steps.open_rows import OpenRows, Rows, RowsAfter
+from dgmark.decode.steps.open_rows import CommittedRows, OpenRows, Rows, RowsAfter
 from dgmark.decode.steps.proposals import Candidates, Proposer
 from dgmark.decode.steps.round_trip import RoundTrip
 from dgmark.decode.steps.selection import MOST_EDITING_STEPS, Choice, blocks_to_fill, choose, quotas, surviving_edits
@@ -74,7 +75,9 @@ class Loop:
         marked = side.marked(every)
         self.marked = marked.cpu()
         # in unmarked rows every candidate matches: a lookahead has nothing to compare
-        self.widths = torch.where(marked, config.lookahead, 1)
+        self.widths = None if config.lookahead == 1 else torch.where(marked, config.lookahead, 1)
+        self.settled = torch.zeros_like(every, dtype=torch.bool)
+        self.numbers = torch.arange(len(canvas.masked) + 1, device=device)
         self.steps = self.forwards = 0
 
     def run(self, dropped: Collection[int] = ()) -> Iterator[Commits]:
@@ -134,7 +137,7 @@ class Loop:
         count = self._candidates_of(rows)
         candidates = self.proposer(logits, rows.ids, places, rows.row, self.block.low, count=count)
         self.watch.check(self.steps, self.block.low, rows.row, places, logits, candidates.tokens)
-        return OpenRows(rows, candidates, logits, torch.arange(len(rows)))
+        return OpenRows(rows, candidates, logits, torch.from_numpy(np.arange(len(rows))))
 
     def redraw_all(self, open_rows: OpenRows, which: Int[Tensor, " n"]) -> OpenRows:
         """The rows with all candidates of some of them drawn again, from the same logits."""
@@ -159,7 +162,7 @@ class Loop:
 
     def _candidates_of(self, rows: Rows) -> int:
         """How many places have a candidate in all."""
-        return int(rows.left.sum()) if self.config.edit_threshold is None else len(rows) * self.block.open
+        return sum(rows.left.tolist()) if self.config.edit_threshold is None else len(rows) * self.block.open
 
     # --- one step ---
 
@@ -185,7 +188,9 @@ class Loop:
             after, candidates, still_open = step_with_lookahead(self.config, self, open_rows, choice, unsettled)
         return self._commits(after, candidates), still_open, after.rows.at(after.closed)
 
-    def committed(self, open_rows: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None) -> RowsAfter:
+    def committed(
+        self, open_rows: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None
+    ) -> CommittedRows:
         """The rows once the candidates at these places are committed.
 
         Args:
@@ -193,19 +198,27 @@ class Loop:
             chosen: these places of the block, in each canvas.
             unsettled: rows that have something left to do in the block even if it is full.
             row: which of the rows each canvas is of, on the host, ascending; None for one canvas a row.
+
+        In a region of six places, whose second block is the last three, with an end token . that is just committed:
+
+            chosen            0 1 0
+            masked before     0 0 0 1 1 1       after   0 0 0 1 0 1
+            ids after         5 7 9 _ . _       counts  0 0 0 1 1 2     (masked up to each place)
+            ends              0 0 0 0 1 0       ended   no: 1 is masked before the end token
         """
         rows, tokens = open_rows.rows, open_rows.candidates.tokens
         if row is not None:
             index = on_device(row, tokens.device)
             rows, tokens, unsettled = rows.at(row), tokens[index], unsettled[index]
         ids, masked = rows.ids.clone(), rows.masked.clone()
-        ids[:, self.columns] = torch.where(chosen, tokens, ids[:, self.columns])
+        torch.where(chosen, tokens, ids[:, self.columns], out=ids[:, self.columns])
         in_block = self.in_block(masked)
-        in_block &= ~chosen
-        left = in_block.sum(1)
-        unfinished = (left > 0) | unsettled
-        complete = self._complete(ids, masked, unfinished)
-        return RowsAfter(replace(rows, ids=ids, masked=masked, left=left), chosen, unfinished, complete)
+        in_block ^= chosen  # all of which were masked
+        counts = masked.cumsum(1)
+        left = counts[:, self.block.high - 1]  # in the block, as nothing before it is masked
+        region = ids[:, self.canvas.start : self.canvas.start + masked.shape[1]]
+        ended = (counts < torch.isin(region, self.ends)).any(1)
+        return CommittedRows(replace(rows, ids=ids, masked=masked, left=left), chosen, unsettled, ended, counts[:, -1])
 
     def read_ahead(self, after: RowsAfter, which: Int[Tensor, " n"]) -> OpenRows:
         """Some of the rows after a step, by their places here, with the candidates of a forward on their canvases."""
@@ -220,7 +233,7 @@ class Loop:
         """
         threshold, rows, tokens = self.config.edit_threshold, open_rows.rows, open_rows.candidates.tokens
         if threshold is None:
-            return torch.zeros_like(rows.row, dtype=torch.bool), open_rows
+            return self.settled[: len(rows)], open_rows
         masked, committed = self.in_block(rows.masked), rows.ids[:, self.columns]
         edits = self._with_candidate(rows.masked) & ~masked & (tokens != committed)
         edits &= open_rows.candidates.rewards > threshold
@@ -234,12 +247,6 @@ class Loop:
         rows = replace(rows, ids=ids, editing_steps=steps)
         return unsettled, replace(open_rows, rows=rows, candidates=open_rows.candidates._replace(edited=edits))
 
-    def _complete(self, ids: Tensor, masked: Tensor, unfinished: Tensor) -> Bool[Tensor, " n"]:
-        """Whether each canvas is complete and not to be edited, or has an end token with nothing masked before it."""
-        leading = masked.cumsum(1) == 0
-        region = ids[:, self.canvas.start : self.canvas.start + masked.shape[1]]
-        return (torch.isin(region, self.ends) & leading).any(1) | leading[:, -1] & ~unfinished
-
     # --- the choice ---
 
     def _choice(self, open_rows: OpenRows, count: int, readable: Tensor | None = None) -> Choice:
@@ -252,8 +259,8 @@ class Loop:
             self.in_block(open_rows.rows.masked),
             candidates.matched,
             self.config,
-            quota=torch.full_like(row, count if self.config.commit == "quota" else 1),
-            width=self.widths[row],
+            quota=self.numbers[count if self.config.commit == "quota" else 1].expand_as(row),
+            width=None if self.widths is None else self.widths[row],
             readable=readable,
         )
 
@@ -266,15 +273,15 @@ class Loop:
         Returns:
             The choice, and the rows with the candidates that it is among.
         """
-        masked, ids, refused = self.in_block(open_rows.rows.masked), open_rows.rows.ids, None
+        rows, masked, refused = open_rows.rows, self.in_block(open_rows.rows.masked), None
         for redraw in range(MOST_REDRAWS + 1):
             choice, tokens = self._choice(open_rows, count), open_rows.candidates.tokens
             order = choice.order(open_rows.candidates.scores, masked)
             lost, short = round_trip.unreadable(
-                *(tokens, ids, self.canvas.text, self.columns.start),
-                *(order, masked.sum(1), choice.quota, choice.width),
+                *(tokens, rows.ids, self.canvas.text, self.columns.start),
+                *(order, rows.left, choice.quota, choice.width),
             )
-            if redraw == MOST_REDRAWS or not short.any():
+            if redraw == MOST_REDRAWS or not short.numpy().any():
                 break
             again = lost & short[:, None]
             if refused is None:
@@ -285,8 +292,8 @@ class Loop:
             if redrawn is None:
                 break
             open_rows = redrawn
-        if not lost.any():
-            return choice, open_rows
+        if not lost.numpy().any():
+            return choice._replace(known_order=order), open_rows
         after = self._choice(open_rows, count, ~on_device(lost, tokens.device))
         # no more than were looked at
         return after._replace(quota=torch.minimum(after.quota, choice.quota)), open_rows
@@ -302,20 +309,25 @@ class Loop:
 
     def _commits(self, after: RowsAfter, candidates: Candidates) -> Commits:
         """What the host read of a step: the rows after it, and all its candidates."""
-        at = index, place = (after.chosen | candidates.edited).nonzero(as_tuple=True)
-        number = after.rows.number
-        keyed = self.side.had_choice(candidates.had_choice, after.rows.left, self.config)
+        number, chosen = after.rows.number.numpy(), after.chosen.numpy() | candidates.edited.numpy()
+        index, place = chosen.nonzero()
+        drawn, keyed = candidates.had_choice, self.side.had_choice(candidates.had_choice, after.rows.left, self.config)
+        had_choice = np.where(self.marked.numpy()[number[index]], keyed.numpy()[chosen], drawn.numpy()[chosen])
+
+        def of_chosen(values: Tensor) -> Tensor:
+            return torch.from_numpy(values.numpy()[chosen])
+
         commits = Commits(
             step=self.steps,
             block=self.block.number,
-            row=number[index],
-            place=self.block.low + place,
-            token=candidates.tokens[at],
-            reward=candidates.rewards[at],
-            matched=candidates.matched[at],
-            edited=candidates.edited[at],
-            had_choice=torch.where(self.marked[number][:, None], keyed, candidates.had_choice)[at],
-            finished=number[after.complete],
+            row=torch.from_numpy(number[index]),
+            place=torch.from_numpy(self.block.low + place),
+            token=of_chosen(candidates.tokens),
+            reward=of_chosen(candidates.rewards),
+            matched=of_chosen(candidates.matched),
+            edited=of_chosen(candidates.edited),
+            had_choice=torch.from_numpy(had_choice),
+            finished=torch.from_numpy(number[after.complete.numpy()]),
             forwards=self.forwards,
             stop=self.block.high,
         )

@@ -4,7 +4,7 @@ Rows have something left to do in the active block: they are open. Their arrays 
 says which rows of the batch these are.
 
 Canvases and candidates are on the model's device. Which rows there are, and how much each has to do, is known on the
-host, which reads it once a step (`RowsAfter.read`).
+host, which reads it once a step (`CommittedRows.read`), and computes with it in numpy: a few numbers cost less there.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from dgmark.decode.steps.proposals import Candidates
-from dgmark.models.host import on_device, on_host
+from dgmark.models.host import on_device, on_host, true_on_host
 
 _ON_HOST = ("number", "session_row", "left")
 
@@ -56,6 +56,8 @@ class Rows:
         """Some of these rows, by their places here, on the host."""
         if is_every(which, len(self)):
             return self
+        if not len(which):  # which copies nothing
+            return Rows(*(getattr(self, field.name)[:0] for field in fields(self)))
         index = on_device(which, self.ids.device)
         return Rows(*(getattr(self, field.name)[which if field.name in _ON_HOST else index] for field in fields(self)))
 
@@ -81,7 +83,7 @@ class Rows:
 
 def is_every(which: Int[Tensor, " some"], count: int) -> bool:
     """Whether these places, on the host, are all of so many, in their order."""
-    return len(which) == count and torch.equal(which, torch.arange(count))
+    return which.tolist() == list(range(count))
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class OpenRows:
 
 @dataclass(frozen=True)
 class RowsAfter:
-    """Rows after the commits of a step. Until it is read, all but `rows` is on the device, and so is their `left`.
+    """Rows after the commits of a step, as the host knows them once it has read these (`CommittedRows.read`).
 
     Attributes:
         rows: the rows.
@@ -128,24 +130,46 @@ class RowsAfter:
     unfinished: Bool[Tensor, " rows"]
     complete: Bool[Tensor, " rows"]
 
-    def read(self, candidates: Candidates, *others: Tensor) -> "tuple[RowsAfter, Candidates, list[Tensor]]":
-        """The same on the host, with the candidates of the step and other tensors, with one wait for all."""
-        chosen, unfinished, complete, left, *read = on_host(
-            self.chosen, self.unfinished, self.complete, self.rows.left, *candidates, *others
-        )
-        after = RowsAfter(replace(self.rows, left=left), chosen, unfinished, complete)
-        return after, Candidates(*read[: len(candidates)]), read[len(candidates) :]
-
     @property
     def open(self) -> Int[Tensor, " open"]:
-        """The places of the rows that are still open, once they are read."""
-        return (self.unfinished & ~self.complete).nonzero()[:, 0]
+        """The places of the rows that are still open."""
+        return true_on_host(self.unfinished.numpy() & ~self.complete.numpy())
 
     @property
     def closed(self) -> Int[Tensor, " closed"]:
-        """The places of the rows that go on with the next block, once they are read."""
-        return (~self.unfinished & ~self.complete).nonzero()[:, 0]
+        """The places of the rows that go on with the next block."""
+        return true_on_host(~self.unfinished.numpy() & ~self.complete.numpy())
 
     def at(self, which: Int[Tensor, " some"]) -> "RowsAfter":
-        """Some of these rows, by their places here, once they are read."""
+        """Some of these rows, by their places here."""
         return RowsAfter(self.rows.at(which), self.chosen[which], self.unfinished[which], self.complete[which])
+
+
+@dataclass(frozen=True)
+class CommittedRows:
+    """Rows after the commits of a step, on the device; so is their `left`.
+
+    Attributes:
+        rows: the rows.
+        chosen: the places of the block that were committed.
+        unsettled: rows that have something left to do in the block even if it is full.
+        ended: rows with an end token and nothing masked before it.
+        masked: how many places of the region are masked.
+    """
+
+    rows: Rows
+    chosen: Bool[Tensor, "rows window"]
+    unsettled: Bool[Tensor, " rows"]
+    ended: Bool[Tensor, " rows"]
+    masked: Int[Tensor, " rows"]
+
+    def read(self, candidates: Candidates, *others: Tensor) -> tuple[RowsAfter, Candidates, list[Tensor]]:
+        """The same on the host, with the candidates of the step and other tensors, with one wait for all."""
+        chosen, unsettled, ended, masked, left, *read = on_host(
+            *(self.chosen, self.unsettled, self.ended, self.masked, self.rows.left, *candidates, *others)
+        )
+        # a row is complete if it is full and not to be edited, or has ended
+        unfinished = (left.numpy() > 0) | unsettled.numpy()
+        complete = ended.numpy() | (masked.numpy() == 0) & ~unfinished
+        after = RowsAfter(replace(self.rows, left=left), chosen, *map(torch.from_numpy, (unfinished, complete)))
+        return after, Candidates(*read[: len(candidates)]), read[len(candidates) :]

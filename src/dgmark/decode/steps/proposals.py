@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int, Int8
+from jaxtyping import Bool, Float, Int, Int8, Shaped
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
@@ -20,7 +20,7 @@ from dgmark.decode.marks.rules import DecodeSide, Places, Step, Window
 from dgmark.decode.steps.canvas import Canvas
 from dgmark.decode.steps.draws import Draws
 from dgmark.models.denoiser import Denoiser, traits_of
-from dgmark.models.host import waits
+from dgmark.models.host import true_on_host, waits
 
 # of the tokens of a place, at most so many have keyed bits: the most likely ones, of at least this probability
 CANDIDATES, MIN_SHARE = 64, 1e-4
@@ -40,6 +40,14 @@ def keyed_shares(
     as M(m) + 1 - M(1 - m) = 2m, each token keeps its probability on average. alpha = 1 is the gamma reweighting of Hu
     et al. (2023).
 
+    An example, one bit that three of four candidates complete, with alpha 1:
+
+        shares    .4  .3  .1  .2
+        signs      1  -1  -1   0
+        parts     .4   0   0   0  and   0  .3  .1   0
+        mass      .4  and  .4                            (all of the zeros moves)
+        after     .8   0   0  .2
+
     Args:
         shares: the candidates' probabilities at k places, in float64; each place has some mass.
         signs: 1 or -1 for each bit of 1 or 0 that a candidate completes, 0 for none.
@@ -47,14 +55,17 @@ def keyed_shares(
         bias: the probabilities of ones are then multiplied by exp(bias), and all divided by what this adds: no longer
             unbiased.
     """
-    total = shares.sum(-1, keepdim=True)
-    for sign in signs.unbind(-1):
-        ones, zeros = shares * (sign > 0), shares * (sign < 0)
-        of_ones, of_zeros = ones.sum(-1, keepdim=True), zeros.sum(-1, keepdim=True)
-        moved = alpha * torch.minimum(of_ones, of_zeros)  # 0 where there is none of either
-        shares = shares + ones * (moved / of_ones.clamp(min=_TINY)) - zeros * (moved / of_zeros.clamp(min=_TINY))
-        if bias:
-            shares = torch.where(sign > 0, shares * math.exp(bias), shares)
+    kinds = torch.arange(1, -2, -2, dtype=shares.dtype, device=shares.device)[:, None]  # 1 and -1
+    # for each bit, which candidates are ones and which are zeros: (bits, k, 2, candidates)
+    sides = (signs.permute(2, 0, 1)[:, :, None] == kinds).contiguous()
+    strength, total = alpha * kinds, shares.sum(-1, keepdim=True) if bias else None
+    for side in sides:
+        parts = shares[:, None] * side
+        mass = parts.sum(-1, keepdim=True)
+        moved = strength * mass.amin(1, keepdim=True)  # to the ones, from the zeros; 0 where there is none of either
+        shares = shares + torch.bmm((moved / mass.clamp(min=_TINY)).mT, parts)[:, 0]
+        if total is not None:
+            shares = torch.where(side[:, 0], shares * math.exp(bias), shares)
             shares = shares * (total / shares.sum(-1, keepdim=True))
     return shares
 
@@ -77,14 +88,16 @@ class KeyedDraw:
 
     def apply(self, weights: Float[Tensor, "k vocab"]) -> "KeyedWeights":
         """Move mass in these weights, in place."""
-        every = torch.arange(len(weights), device=weights.device) if self.at is None else self.at
         rows = weights if self.at is None else weights[self.at]
         top, tokens = rows.topk(min(CANDIDATES, weights.shape[-1]), -1)
         before, mass = top.double(), rows.sum(-1, keepdim=True)
         signs = self.signs(tokens.masked_fill(top < MIN_SHARE * mass, -1))
         after = keyed_shares(before, signs, self.alpha, self.bias)
-        weights[every[:, None], tokens] = after.to(weights.dtype)
-        return KeyedWeights(every, tokens, after / before.clamp(min=_TINY), signs)
+        if self.at is None:
+            weights.scatter_(1, tokens, after.to(weights.dtype))
+        else:
+            weights[self.at[:, None], tokens] = after.to(weights.dtype)
+        return KeyedWeights(self.at, tokens, after / before.clamp(min=_TINY), signs)
 
 
 @dataclass(frozen=True)
@@ -92,38 +105,40 @@ class KeyedWeights:
     """What a keyed draw has done to the candidates of n places among k.
 
     Attributes:
-        at: these places.
+        at: these places; None for all of them.
         tokens: their candidates.
         gains: the probability of each over what it was.
         signs: the bits that each completes.
     """
 
-    at: Int[Tensor, " n"]
+    at: Int[Tensor, " n"] | None
     tokens: Int[Tensor, "n candidates"]
     gains: Float[Tensor, "n candidates"]
     signs: Int8[Tensor, "n candidates bits"]
 
     def of(self, drawn: Int[Tensor, " k"]) -> tuple[Float[Tensor, " k"], Int[Tensor, " k"]]:
         """The gain of what was drawn at each place, and its bits of 1 less those of 0; 1 and 0 without bits."""
-        chosen = self.tokens == drawn[self.at, None]
-        gains = torch.ones(len(drawn), dtype=torch.float64, device=drawn.device)
-        net_bits = torch.zeros_like(drawn)
-        gains[self.at] = torch.where(chosen.any(-1), (self.gains * chosen).sum(-1), 1.0)
-        net_bits[self.at] = (self.signs.sum(-1) * chosen).sum(-1)
-        return gains, net_bits
+        others = self.tokens != (drawn if self.at is None else drawn[self.at])[:, None]
+        gains = self.gains.masked_fill(others, 1.0).prod(-1)
+        net_bits = self.signs.masked_fill(others[:, :, None], 0).sum((-2, -1))
+        return self._among(drawn, gains, 1), self._among(drawn, net_bits, 0)
 
     def have_bits(self, drawn: Int[Tensor, " k"]) -> Bool[Tensor, " k"]:
         """At which of the places that were drawn some candidate completes a bit."""
-        found = torch.zeros_like(drawn, dtype=torch.bool)
-        found[self.at] = (self.signs != 0).any(-1).any(-1)
-        return found
+        return self._among(drawn, self.signs.any(-1).any(-1), 0)
+
+    def _among(self, drawn: Tensor, values: Shaped[Tensor, " n"], others: int) -> Shaped[Tensor, " k"]:
+        """Values of these places among all that were drawn."""
+        if self.at is None:
+            return values
+        return torch.full(drawn.shape, others, dtype=values.dtype, device=values.device).index_put((self.at,), values)
 
 
 def keyed_draw(
     side: DecodeSide,
     config: DecodeConfig,
     places: Places,
-    masked: Bool[Tensor, " places"],
+    masked: Bool[Tensor, " places"] | None,
     *,
     bitless: Int[Tensor, " ids"] | None = None,
     fixed_shapes: bool = False,
@@ -134,7 +149,7 @@ def keyed_draw(
         side: says the bits.
         config: `temperature`, `alpha` and `bias` are read.
         places: the places of the draw.
-        masked: at which of them nothing is committed; at the others draws are plain.
+        masked: at which of them nothing is committed; at the others draws are plain. None for all of them.
         bitless: ids without bits, because no pair with them is ever in a text; None for no such ids.
         fixed_shapes: ask for the bits of all places, even where the host knows which have any.
     """
@@ -145,9 +160,11 @@ def keyed_draw(
     def signs(tokens: Tensor, places: Places) -> Int8[Tensor, "n candidates bits"]:
         return side.signs(tokens if bitless is None else tokens.masked_fill(torch.isin(tokens, bitless), -1), places)
 
-    if fixed_shapes or waits(masked):
-        return KeyedDraw(lambda tokens: signs(tokens, places) * masked[:, None, None], None, *strength)
-    at = (side.reached(places) & masked).nonzero()[:, 0]
+    if fixed_shapes or waits(places.canvas):
+        only = 1 if masked is None else masked[:, None, None]
+        return KeyedDraw(lambda tokens: signs(tokens, places) * only, None, *strength)
+    reached = side.reached(places).numpy()
+    at = true_on_host(reached if masked is None else reached & masked.numpy())
     return KeyedDraw(lambda tokens: signs(tokens, places.at(at)), at, *strength) if len(at) else None
 
 
@@ -198,9 +215,8 @@ def draw(weights: Float[Tensor, "k vocab"], uniforms: Float[Tensor, " k"]) -> In
     This needs one random number for each position instead of one for each token of the vocabulary.
     """
     mass = weights.cumsum(-1, dtype=torch.float64)
-    total = mass[:, -1]
-    # u * total may round up to total, above which there is no token
-    target = torch.minimum(uniforms.to(torch.float64) * total, torch.nextafter(total, torch.zeros_like(total)))
+    # u * total may round up to total, above which there is no token; then it is 0
+    target = (uniforms.to(torch.float64) * mass[:, -1]) % mass[:, -1]
     # weights of NaN have no token either; what comes of them must still be an id until the fault is reported
     return torch.searchsorted(mass, target[:, None], right=True)[:, 0].clamp(max=weights.shape[-1] - 1)
 
@@ -394,10 +410,14 @@ class Proposer:
         device = canvas.ids.device
         self._config, self._side = config, side
         self._tempered = traits_of(model).confidence_source == "sampling"
-        self._draws = Draws(seeds, canvas.positions)
+        self._draws = Draws(seeds, canvas.positions, config.lookahead)
         # of fixed noise: the first place of the block, the rows that began it, and (window, vocab) for each
         self._fixed: tuple[int, Tensor, Tensor] | None = None
-        self._canvas, self._mask_id = canvas, model.mask_id
+        self._canvas, self._mask_id, self._none = (
+            canvas,
+            model.mask_id,
+            torch.zeros((), dtype=torch.bool, device=device),
+        )
         # the mask, rows of padding, which stand for no token, and ends where the text goes on
         forbidden = {model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size), *canvas.forbidden}
         edit_ids = traits_of(model).edit_ids or ()
@@ -439,7 +459,9 @@ class Proposer:
             forbidden = refused[places.index].index_fill(-1, forbidden, True)
         keyed = None
         if self._side.steers(self._config):  # committed tokens, which may be edited, are drawn plainly
-            uncommitted = ids[places.canvas, window.start + places.column] == self._mask_id
+            uncommitted = None
+            if self._config.edit_threshold is not None:
+                uncommitted = ids[places.canvas, window.start + places.column] == self._mask_id
             keyed = keyed_draw(self._side, self._config, places, uncommitted, bitless=self._bitless)
         proposals = propose(
             logits[places.index] if changed is None else changed,
@@ -450,14 +472,18 @@ class Proposer:
             noise=self._noise(step, low),
             keyed=keyed,
         )
-        tokens, rewards, scores = map(places.scatter, (proposals.tokens, proposals.rewards, proposals.scores))
+        if proposals.net_bits is None:
+            tokens, rewards, net_bits = places.scatter(proposals.tokens), places.scatter(proposals.rewards), None
+            scores = rewards
+        else:
+            tokens, net_bits = places.scatter(torch.stack([proposals.tokens, proposals.net_bits])).unbind()
+            rewards, scores = places.scatter(torch.stack([proposals.rewards, proposals.scores])).unbind()
         if self._config.strategy == "left_to_right":
             order = torch.arange(masked.shape[1], device=masked.device, dtype=rewards.dtype)
             rewards = scores = -order.expand_as(masked) * masked
-        net_bits = None if proposals.net_bits is None else places.scatter(proposals.net_bits)
         choice = places.scatter(self._choice(step, changed, proposals))
         matched = self._side.matched(tokens, window, net_bits)
-        return Candidates(tokens, rewards, scores, matched, choice, torch.zeros_like(masked))
+        return Candidates(tokens, rewards, scores, matched, choice, self._none.expand_as(masked))
 
     def _noise(self, step: Step, low: int) -> Noise | None:
         """The noise that draws candidates: the watermark's in rows with a key, or that of the settings."""
@@ -488,4 +514,5 @@ class Proposer:
     def window(self, ids: Tensor, rows: Tensor, low: int, width: int) -> Window:
         """The places from `low` on, of canvases that come from these rows of the decode."""
         positions = self._canvas.positions[low : low + width].expand(len(ids), -1)
-        return Window(ids, self._canvas.start + low, positions, self._canvas.text, self._mask_id, rows)
+        start, marked = self._canvas.start + low, self._side.marked(rows)
+        return Window(ids, start, positions, self._canvas.text, self._mask_id, rows, marked)

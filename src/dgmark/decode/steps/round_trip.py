@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -110,16 +111,16 @@ class RoundTrip:
         """
         short = []
         first, stop = max(text[0], start - _MARGIN), min(text[1], start + tokens.shape[1] + _MARGIN)
-        choices = quota - 1 + (1 if width is None else width)
-        given = on_host(canvas[:, first:stop], tokens, order, members, quota, choices)
-        found = torch.zeros(tokens.shape, dtype=torch.bool)
+        given = on_host(canvas[:, first:stop], tokens, order, members, quota, quota if width is None else width)
+        found = np.zeros(tokens.shape, np.bool_)
         rows = zip(*(values.tolist() for values in given), strict=True)
-        for row, (ids, drawn, places, count, wanted, enough) in enumerate(rows):
+        for row, (ids, drawn, places, count, wanted, among) in enumerate(rows):
             around = Surroundings(ids, start - first, first > text[0], stop < text[1])
+            enough = wanted if width is None else wanted - 1 + among
             failed, good = self._row(around, drawn, places[:count], wanted, enough)
             found[row, failed] = True
             short.append(good < min(wanted, count))
-        return found, torch.tensor(short, dtype=torch.bool)
+        return torch.from_numpy(found), torch.from_numpy(np.array(short, np.bool_))
 
     def _row(
         self, around: Surroundings, drawn: list[int], places: list[int], wanted: int, enough: int

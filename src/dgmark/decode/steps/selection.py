@@ -30,23 +30,42 @@ _DREAM_EPSILON = 1e-3
 def order_of(
     scores: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
-    preferred: Bool[Tensor, "batch block"],
+    preferred: Bool[Tensor, "batch block"] | None = None,
     confident: Bool[Tensor, "batch block"] | None = None,
     readable: Bool[Tensor, "batch block"] | None = None,
 ) -> Int[Tensor, "batch block"]:
-    """The places of a block in the order of `select_positions`; those that are not masked come last."""
+    """The places of a block in the order of `select_positions`; those that are not masked come last.
+
+    An example, whose second place is not masked, and whose third and last are preferred:
+
+        score       .5   .    .9   .6   .8
+        by score    2    4    3    0    1
+        rank        1    0    2    1    2
+        order       2    4    3    0    1
+    """
     by_score = scores.sort(dim=-1, descending=True, stable=True).indices
-    kind = preferred.to(torch.int8) if confident is None else preferred + 2 * confident.to(torch.int8)
-    good = masked if readable is None else masked & readable
-    rank = masked + good * (1 + kind)
+    rank, good = masked.view(torch.uint8), masked
+    if readable is not None:
+        good = masked & readable
+        rank = rank + good
+    if confident is not None:
+        rank = rank + 2 * (good & confident)
+    if preferred is not None:
+        rank = rank + (good & preferred)
     by_rank = rank.gather(-1, by_score).sort(dim=-1, descending=True, stable=True).indices
     return by_score.gather(-1, by_rank)
+
+
+def _first_of(order: Tensor, masked: Tensor, quota: Tensor) -> Bool[Tensor, "batch block"]:
+    """The first masked places of an order, as many as each row's quota."""
+    # the order 2 0 1 has ranks 1 2 0, so that a quota of 2 takes places 0 and 2
+    return (order.argsort(-1) < quota[:, None]) & masked
 
 
 def select_positions(
     scores: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
-    preferred: Bool[Tensor, "batch block"],
+    preferred: Bool[Tensor, "batch block"] | None,
     quota: Int[Tensor, " batch"],
     confident: Bool[Tensor, "batch block"] | None = None,
     readable: Bool[Tensor, "batch block"] | None = None,
@@ -60,7 +79,7 @@ def select_positions(
     Args:
         scores: the rewards r_j, times what keyed bits changed; those of positions that are not masked have no effect.
         masked: positions not yet committed.
-        preferred: whether the candidate v_j is in G_j, and may be preferred; all of them under a rule without an order.
+        preferred: whether the candidate v_j is in G_j, and may be preferred; None under a rule without an order.
         quota: how many positions to commit in each row; rows with fewer masked positions commit them all.
         confident: whether a threshold commits the candidate (`confident_places`); None if none does.
         readable: whether the candidate survives re-tokenization (`RoundTrip`); None if no candidate goes last.
@@ -68,12 +87,10 @@ def select_positions(
     Raises:
         SettingsError: an argument is not a tensor of this type and shape on the device of the scores.
     """
-    optional = {"confident": confident, "readable": readable}
+    optional = {"preferred": preferred, "confident": confident, "readable": readable}
     given = {name: value for name, value in optional.items() if value is not None}
-    _check_tensors(scores, quota, {"masked": masked, "preferred": preferred, **given})
-    order = order_of(scores, masked, preferred, confident, readable)
-    first = torch.arange(scores.shape[-1], device=scores.device) < quota[:, None]
-    return torch.zeros_like(masked).scatter(-1, order, first) & masked
+    _check_tensors(scores, quota, {"masked": masked, **given})
+    return _first_of(order_of(scores, masked, preferred, confident, readable), masked, quota)
 
 
 def _check_tensors(scores: object, quota: object, places: Mapping[str, object]) -> None:
@@ -99,21 +116,25 @@ class Choice(NamedTuple):
     """How a step chooses among candidates: the arguments of `select_positions` and `alternatives`.
 
     Attributes:
-        preferred: candidates that go first.
+        preferred: candidates that go first; None if all are alike.
         quota: how many each row commits, at least 1.
-        width: among how many sets of positions a lookahead chooses in each row.
+        width: among how many sets of positions a lookahead chooses in each row; None for 1.
         confident: those that a threshold commits; None if none does.
         readable: candidates that survive re-tokenization; None without a check.
+        known_order: the places in their order, if it was asked for already.
     """
 
-    preferred: Bool[Tensor, "batch block"]
+    preferred: Bool[Tensor, "batch block"] | None
     quota: Int[Tensor, " batch"]
-    width: Int[Tensor, " batch"]
+    width: Int[Tensor, " batch"] | None
     confident: Bool[Tensor, "batch block"] | None
     readable: Bool[Tensor, "batch block"] | None
+    known_order: Int[Tensor, "batch block"] | None = None
 
     def places(self, scores: Float[Tensor, "batch block"], masked: Bool[Tensor, "batch block"]) -> Tensor:
         """The positions that are committed, see `select_positions`."""
+        if self.known_order is not None:
+            return _first_of(self.known_order, masked, self.quota)
         return select_positions(scores, masked, self.preferred, self.quota, self.confident, self.readable)
 
     def order(self, scores: Float[Tensor, "batch block"], masked: Bool[Tensor, "batch block"]) -> Tensor:
@@ -153,10 +174,11 @@ def alternatives(
     order, members = choice.order(scores, masked), masked.sum(-1)
     last = torch.minimum(choice.quota, members) - 1
     good = masked if choice.readable is None else masked & choice.readable
-    matches, others = (good & choice.preferred).sum(-1), good.sum(-1)
+    matches = (good if choice.preferred is None else good & choice.preferred).sum(-1)
+    others = good.sum(-1)
     # the last position is replaced by its own kind only
     end = torch.where(last < matches, matches, torch.where(last < others, others, members))
-    count = torch.minimum(end - last, choice.width)
+    count = end - last if choice.width is None else torch.minimum(end - last, choice.width)
     numbers = torch.arange(most, device=scores.device)
     place, exists = last[:, None] + numbers, numbers < count[:, None]
     rank = torch.arange(scores.shape[-1], device=scores.device)
@@ -199,15 +221,17 @@ def choose(
     preferred, pool = side.preferred(matched), masked
     if readable is not None:  # of what does not survive something is committed only where a row has nothing else
         good = masked & readable
-        preferred, pool = preferred & readable, torch.where(good.any(1, keepdim=True), good, masked)
+        pool = torch.where(good.any(1, keepdim=True), good, masked)
+        preferred = None if preferred is None else preferred & readable
     if config.min_relative_reward:
-        preferred = preferred & _good_enough(rewards, pool, config)
-    preferred = preferred | ~side.marked(rows)[:, None]  # without a mark there is no match to prefer
-    width = torch.ones_like(quota) if width is None else width
+        enough = _good_enough(rewards, pool, config)
+        preferred = enough if preferred is None else preferred & enough
+    if preferred is not None:
+        preferred = preferred | ~side.marked(rows)[:, None]  # without a mark there is no match to prefer
     confident = confident_places(rewards, pool, preferred, config)
     if confident is not None:
         number = confident.sum(1)
-        quota, width = torch.maximum(number, quota), torch.where(number == 0, width, 1)
+        quota, width = torch.maximum(number, quota), None if width is None else torch.where(number == 0, width, 1)
     return Choice(preferred, quota, width, confident, readable)
 
 
@@ -264,7 +288,7 @@ def quotas(masked: int, block_count: int, config: DecodeConfig) -> list[int]:
 def confident_places(
     rewards: Float[Tensor, "batch block"],
     masked: Bool[Tensor, "batch block"],
-    preferred: Bool[Tensor, "batch block"],
+    preferred: Bool[Tensor, "batch block"] | None,
     config: DecodeConfig,
 ) -> Bool[Tensor, "batch block"] | None:
     """Which candidates each row may commit at once: of the preferred ones, or of all if none is preferred.
@@ -276,8 +300,10 @@ def confident_places(
     """
     if config.commit == "quota":
         return None
-    pool = masked & preferred
-    pool = torch.where(pool.any(-1, keepdim=True), pool, masked)
+    pool = masked
+    if preferred is not None:
+        good = masked & preferred
+        pool = torch.where(good.any(-1, keepdim=True), good, masked)
     return pool & (rewards > config.threshold)
 
 
