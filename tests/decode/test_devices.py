@@ -49,6 +49,8 @@ class Counted:
 
     def __init__(self, model: Denoiser, mode: OtherDevice | CountedCuda) -> None:
         self._model, self._mode = model, mode
+        for name in ("mask_id", "end_ids", "vocab_size", "context_length", "tokenizer"):
+            setattr(self, name, getattr(model, name))  # from Python 3.12 on, `__getattr__` does not make it a Denoiser
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
