@@ -79,6 +79,9 @@ def infill(
     With --share, the holes are words of which the model is least sure. Quotations, code, headings, addresses, names and
     numbers stay; --keep names more, such as what stands between markers of your own: --keep "<keep>.*?</keep>".
 
+    On stderr it says which p-value the text has. The expected one is an estimate, which half of the texts with so many
+    masked tokens reach.
+
     With --id-column, the seed and the sub-key of a row follow from its id. With --keys FOLDER and --key-column, each
     row names its key.
     """
