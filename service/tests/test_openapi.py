@@ -113,7 +113,8 @@ UNSAID = re.compile(
     "|is no option of rule|lies outside the key's|the last message is a user's|more than 1,000,000 characters"
     "|the value of n|holds no (readable )?text|cannot be read|no text that can be read|not recognised|packed archive"
     "|nothing under|holds no signature of dgmark|not a JSON report of a text|the name of a text|is no JSON"
-    "|is an Office file|the text is empty|seed: it must be below"  # which a number with a point may round up to
+    "|is a picture|is an Office file|the text is empty"
+    "|seed: it must be below"  # which a number with a point may round up to
 )
 
 

@@ -57,10 +57,10 @@ def test_the_card_begins_with_the_verdict_and_quotes_the_span(key_file: Path, te
     assert place
     start, end = (int(number.replace(",", "")) for number in place.groups())
     (span,) = Detector(KEY).spans(mixed())
-    assert (start, end) == (span.start, span.end)
+    assert (start, end) == (span.start + 1, span.end)
     assert abs(start - 1200) + abs(end - 1200 - len(MARKED)) < 40
-    assert " ".join(mixed()[start:end].split())[:60] in said
-    assert f"no mark was found in characters 0 to {place[1]}, {place[2]} to {len(mixed()):,}" in said
+    assert " ".join(mixed()[start - 1 : end].split())[:60] in said
+    assert f"no mark was found in characters 1 to {start - 1:,}, {end + 1:,} to {len(mixed()):,}" in said
     assert "p-value" not in card
     assert "z-score" not in card
 

@@ -66,6 +66,11 @@ def _without(text: str, spans: list[tuple[int, int]]) -> str:
     return text
 
 
+def test_the_warning_of_a_mark_that_will_not_be_found_names_the_share() -> None:
+    with pytest.warns(dgmark.MarkWarning, match=r"or allow more choice \(.*\), or replace a larger share"):
+        remask(share=0.05, check=True)
+
+
 def test_a_larger_share_is_expected_to_carry_more_and_the_target_stops_early() -> None:
     some, most = remask(share=0.1).remasking, remask(share=0.9).remasking
     stopped = remask(share=0.9, target=1e-4).remasking

@@ -65,6 +65,10 @@ def report(_: object, folder: Path) -> list[Row]:
     return [json.loads(to_json(Report.of(Detector(KEY), "text", text, commitment=commitment)))]
 
 
+def method(_: object, folder: Path) -> list[Row]:
+    return [one["method"] for one in report(None, folder)]
+
+
 def joined_report(_: object, folder: Path) -> list[Row]:
     single = to_json(Report.of(Detector(KEY), "text", "Few.")).decode()
     return [json.loads(joined_to_json(JoinedReport.of([single], "texts", None)))]
@@ -93,7 +97,8 @@ def tokens(_: object, folder: Path) -> list[Row]:
         ("Rows out of `dgmark infill`", 0, infilled, "settings check"),
         ("Rows out of `dgmark infill`", 1, added_by_share, ""),
         ("Rows out of `dgmark detect`", 0, detected, "figures"),
-        ("Report", 0, report, "evidence"),
+        ("Report", 0, report, "evidence method"),
+        ("Report", 1, method, ""),
         ("Report of several texts", 0, joined_report, "reports"),
         ("Access tokens", 0, tokens, ""),
     ],

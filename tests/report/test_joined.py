@@ -92,6 +92,15 @@ def test_reports_of_one_text_count_once_and_a_looser_rate_is_said(reports: list[
     )
 
 
+def test_the_row_of_a_text_that_is_not_counted_again_says_so(reports: list[bytes]) -> None:
+    joined = JoinedReport.of([reports[0].decode(), reports[1].decode(), reports[0].decode()], "three", None)
+    page = joined_to_html(joined).decode()
+    rows = page.split("<tbody>")[1].split("</tbody>")[0].split("<tr>")[1:]
+    assert ["the heading counts both once" in row for row in rows] == [False, False, True]
+    assert all(page.count(f'id="{target}"') == 1 for target in re.findall('href="#([^"]+)"', page))
+    assert f"The same text as {joined.singles[0].name} above" in html.unescape(rows[2])
+
+
 def test_names_in_a_statement_show_all_that_they_hold(reports: list[bytes]) -> None:
     fields = json.loads(reports[0]) | {"name": "essay\u202e\n\x07.txt"}
     joined = JoinedReport.of([json.dumps(fields)], "a\r\nb", None, ["x\u2066y", "\u202e"])

@@ -123,7 +123,7 @@ def test_a_column_that_was_named_is_the_whole_text_of_its_row(tmp_path: Path) ->
     assert "stand in columns other than" in by_default.notes[0]
     assert not named.incomplete
     assert not named.notes
-    with pytest.raises(InputError, match=r'no column "name" .*: give --id-column NAME'):
+    with pytest.raises(InputError, match=r'no column "name" .*: name one of these with --id-column'):
         list(read_texts(str(path), RowReading(id_column="name")))
 
 

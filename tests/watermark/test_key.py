@@ -229,10 +229,15 @@ def test_a_failed_write_leaves_nothing_behind(
 # --- reading what is not a key file --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["missing.json", ".", "/dev/zero"])
+@pytest.mark.parametrize("path", ["missing.json", "/dev/zero"])
 def test_a_key_file_that_cannot_be_read_says_how_to_make_one(path: str, tmp_path: Path) -> None:
     with pytest.raises(KeyFileNotFound, match=r"the key file .* cannot be read .*dgmark keygen"):
         WatermarkKey.load(tmp_path / path)
+
+
+def test_a_folder_in_place_of_a_key_file_is_called_one(tmp_path: Path) -> None:
+    with pytest.raises(KeyFileNotFound, match=r"because it is a folder: give one file of it.*--keys FOLDER"):
+        WatermarkKey.load(tmp_path)
 
 
 def test_no_more_than_a_key_file_may_have_is_read(key_file: Path) -> None:

@@ -87,7 +87,7 @@ _MAIL = re.compile(rb"([!-9;-~]+:[^\n]*\n([ \t][^\n]*\n)*)*?MIME-Version:", re.I
 _MESSAGE = re.compile(rb"^From .{0,200}\d\d:\d\d.{0,100}\n(?=[!-9;-~]+:)", re.MULTILINE)
 # answers of services as they are streamed: lines of events, or objects of Ollama
 _EVENTS = re.compile(rb'(?:(?:event|id|retry)?:.*\n|\s)*data: ?\{"|\{"model": ?"[^\n]*"done": ?(?:false|true)\b')
-_PICTURE = "is a picture, which holds no text that can be read: give the text in it as text"
+_PICTURE = "is a picture: read the text in it by text recognition (OCR), and give that text"
 _OLD_OFFICE = (
     "is an Office file of the form before 2007 (.doc, .xls, .ppt), or is encrypted with a password: save it as .docx, "
     ".xlsx, .pptx or plain text, without a password"

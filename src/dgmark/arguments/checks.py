@@ -55,8 +55,10 @@ def refused_in_words(words: Callable[[Any, ValidationError], str]) -> Any:
 
 
 def wrong_fields(error: ValidationError) -> str:
-    """The names of the fields that pydantic refuses, and never their values, which may be a secret."""
-    return ", ".join(sorted({".".join(map(str, fault["loc"])) for fault in error.errors()})) or "all"
+    """The names of the first fields that pydantic refuses, and never their values, which may be a secret."""
+    names = sorted({".".join(map(str, fault["loc"])) for fault in error.errors()})
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    return ", ".join(names[:6]) + more or "all"
 
 
 def field_problems(error: ValidationError) -> str:

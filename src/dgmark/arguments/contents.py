@@ -128,7 +128,8 @@ def _numbered_content(item: tuple[int, Any]) -> Content:
     number, value = item
     content = _content(value)
     if content is None:
-        raise SettingsError(f"text {number} (counted from 0) cannot be used: {_why_not(value)}")
+        others = ', or give errors="return" to go on with the others' if is_missing(value) else ""
+        raise SettingsError(f"text {number} (counted from 0) cannot be used: {_why_not(value)}{others}")
     return content
 
 

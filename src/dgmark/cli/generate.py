@@ -22,7 +22,7 @@ from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import read_settings
 from dgmark.errors import SettingsError, needed_extra
 from dgmark.files.inputs import STDIN, named_file
-from dgmark.rows.item import Item, Row
+from dgmark.rows.item import ONE_TEXT, Item, Row
 from dgmark.rows.sources import PROMPT_COLUMN, prompt_of, read_prompts
 from dgmark.rows.tables import RowReading
 from dgmark.watermark.key import WatermarkKey
@@ -72,7 +72,7 @@ class PromptOptions:
     def items(self, reading: RowReading) -> Iterator[Item]:
         """An item for each prompt; see `read_prompts`."""
         if self.source is None:
-            return iter([Item("0", {self.prompt_column: self.given if self.prompt is None else self.prompt})])
+            return iter([Item(ONE_TEXT, {self.prompt_column: self.given if self.prompt is None else self.prompt})])
         return read_prompts(self.source, reading, one_text=self.source == STDIN and self.prompts is None)
 
 

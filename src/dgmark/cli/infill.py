@@ -16,7 +16,7 @@ from dgmark.cli.write_options import WriteOptions, contents_of
 from dgmark.decode.config import Settings
 from dgmark.errors import InputError, SettingsError, needed_extra
 from dgmark.files.inputs import decode, named_file, read_bytes
-from dgmark.rows.item import Item, Row
+from dgmark.rows.item import ONE_TEXT, Item, Row
 from dgmark.rows.sources import read_prompts
 from dgmark.rows.tables import RowReading
 
@@ -78,6 +78,9 @@ def infill(
 
     With --share, the holes are words of which the model is least sure. Quotations, code, headings, addresses, names and
     numbers stay; --keep names more, such as what stands between markers of your own: --keep "<keep>.*?</keep>".
+
+    On stderr it says which p-value the text has. The expected one is an estimate, which half of the texts with so many
+    masked tokens reach.
 
     With --id-column, the seed and the sub-key of a row follow from its id. With --keys FOLDER and --key-column, each
     row names its key.
@@ -179,8 +182,8 @@ def _items(
         raise SettingsError("give a text with [mask:N] in it, a file of one, or a file of rows (one of the three)")
     if text_file is not None:
         text = decode(read_bytes(text_file, "a text file"), text_file)
-        return text_file, [Item("0", {reading.column: text})]
+        return text_file, [Item(ONE_TEXT, {reading.column: text})]
     source = texts if given is None else named_file(given)
     if source is None:
-        return None, [Item("0", {reading.column: given})]
+        return None, [Item(ONE_TEXT, {reading.column: given})]
     return source, read_prompts(source, reading, one_text=True)

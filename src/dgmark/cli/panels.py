@@ -91,7 +91,11 @@ class PanelCommand(TyperCommand):
                 ctx.fail(f"No such option: {name} (its dash is one of typography: write {plain})")
             if name.startswith("--") and name not in there and (hint := self.hint(ctx, name)):
                 ctx.fail(f"No such option: {name} ({hint})")
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:  # in the words of pydantic
+            error.message = error.message.removeprefix("Value error, ").replace("Input should be", "it must be")
+            raise
 
 
 def _names(params: Iterable[Any]) -> set[str]:

@@ -25,6 +25,7 @@ from dgmark.detection.results.sentences import (
     meaning,
     options_of,
     percent_of,
+    place,
     rarity,
     verdict_sentence,
     where,
@@ -184,11 +185,11 @@ def _basis(item: Item, detection: Detection, options: DetectOptions) -> Iterator
     for span in detection.spans:
         payload = f", payload {span.subkey}" if options.payload else ""
         part = percent_of(share_of([span], item.content))
-        yield "", f"{unit} {_place(span.start, span.end)} ({part} of the text){payload}"
+        yield "", f"{unit} {place(span.start, span.end)} ({part} of the text){payload}"
         if isinstance(item.content, str):
             yield "", f'"{quote(visible(item.content[span.start : span.end], lines=True))}"'
     if detection.spans and (gaps := _gaps(item.content, detection.spans)):
-        yield "unmarked", f"no mark was found in {unit} {', '.join(_place(*gap) for gap in gaps)}"
+        yield "unmarked", f"no mark was found in {unit} {', '.join(place(*gap) for gap in gaps)}"
 
 
 def _payload(detection: Detection) -> str:
@@ -204,10 +205,6 @@ def _payload(detection: Detection) -> str:
         )
     surely = f"{detection.subkey_confidence:.4f}" if detection.subkey_confidence < 0.9999 else "over 0.9999"
     return f"{detection.subkey}, with probability {surely}"
-
-
-def _place(start: int, end: int) -> str:
-    return f"{start:,} to {end:,}"
 
 
 def _gaps(content: str | list[int], spans: Sequence[Span]) -> list[tuple[int, int]]:
@@ -286,7 +283,7 @@ def _cells(row: Result, options: DetectOptions) -> dict[str, Text]:
         named = [detection.key_name, files.get(detection.key_fingerprint, detection.key_fingerprint)]
         cells["key"] = Text(", ".join(filter(None, named)) if marked else "")
     if options.spans:
-        cells["marked characters"] = Text("\n".join(_place(span.start, span.end) for span in spans) or "none")
+        cells["marked characters"] = Text("\n".join(place(span.start, span.end) for span in spans) or "none")
     chance = min(detection.p_value, detection.fpr) if detection.verdict == "watermarked" else detection.fpr
     cells["by chance at most"] = Text(rarity(chance) if marked and detection.guaranteed else "")
     if options.payload:

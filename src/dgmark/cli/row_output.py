@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dgmark.cli.bar import row_bar
 from dgmark.cli.console import stderr, stdout, visible
 from dgmark.errors import InputError
-from dgmark.rows.item import Item, Row, Tally
+from dgmark.rows.item import ONE_TEXT, Item, Row, Tally
 from dgmark.rows.jsonl import to_line
 from dgmark.rows.run import run
 from dgmark.rows.sinks import Result, RowFile
@@ -121,7 +121,8 @@ def write_rows(
         tell_counts(str(out), tally, "written", "with errors")
     first = tally.first_unusable
     if first and first.error and not tally.scored:
-        raise first.error if single and items[0].error is None else first.raised()
+        unnamed = single and (items[0].error is None or items[0].row_id == ONE_TEXT)
+        raise first.error if unnamed else first.raised()
     if first and file is RowFile:
         stderr().print(f"errors in {tally.unusable} of {len(items) - tally.resumed} rows")
 

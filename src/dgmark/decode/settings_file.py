@@ -10,6 +10,7 @@ from dgmark.checkpoint.folder import model_option
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.errors import SettingsError
 from dgmark.files.inputs import open_file
+from dgmark.files.own_files import instead
 from dgmark.watermark.key import WatermarkKey, check_key
 from dgmark.watermark.rules import find_rule
 
@@ -55,11 +56,12 @@ def read_settings_file(path: Path) -> TunedSettings:
     """
     try:
         with open_file(path) as file:
-            tuned = TunedSettings.model_validate_json(file.read(MAX_FILE))
+            content = file.read(MAX_FILE)
+        tuned = TunedSettings.model_validate_json(content)
     except OSError as error:
         raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from None
     except ValidationError as error:
-        problem = f"{path} is not a valid settings file ({field_problems(error)}): "
+        problem = f"{path} is not a valid settings file ({instead(content, FORMAT) or field_problems(error)}): "
         raise SettingsError(f"{problem}give a JSON object with model, rule and decoding") from None
     try:
         decoding: Any = tuned.decoding

@@ -367,7 +367,8 @@ def check_fpr(fpr: float, keys: int = 1) -> None:
     if keys > _MOST_KEYS:
         raise SettingsError(f"more than {_MOST_KEYS:,} keys and sub-keys cannot be tested")
     if not MIN_FPR * keys <= number("fpr", fpr) < 1:
+        least = f" (at least {MIN_FPR * keys:g})" if 0 < fpr < 1 else ""
         raise SettingsError(
-            f"fpr {shown(fpr)} is not between 0 and 1 (at least {MIN_FPR * keys}): give the share of unmarked texts "
+            f"fpr {shown(fpr)} is not between 0 and 1{least}: give the share of unmarked texts "
             "that may be called watermarked, such as 1e-4"
         )

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dgmark.arguments.checks import visible_name
 from dgmark.detection.results.finding import Verdict
-from dgmark.detection.results.sentences import rarity
+from dgmark.detection.results.sentences import place, rarity
 from dgmark.errors import InputError
 from dgmark.report.page import check_report_path, template, unsigned_json, write_document
 from dgmark.report.rate import ChosenRate
@@ -183,7 +183,7 @@ def joined_to_html(joined: JoinedReport) -> bytes:
     """
     facts = json.dumps(stated(joined.to_fields()), ensure_ascii=False)
     page = template("dgmark.report", ".", "joined").render(
-        joined=joined, singles=joined.singles, stated=facts, rarity=rarity
+        joined=joined, singles=joined.singles, stated=facts, rarity=rarity, place=place
     )
     return (page.rstrip() + "\n").encode()
 

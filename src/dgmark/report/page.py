@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgmark.arguments.checks import as_path, instance
-from dgmark.detection.results.sentences import RAREST, SHADED, matches, numbers_between, rarity, symbol, where
+from dgmark.detection.results.sentences import RAREST, SHADED, matches, numbers_between, place, rarity, symbol, where
 from dgmark.errors import SettingsError, needed_extra
 from dgmark.files.outputs import atomic_write
 from dgmark.report.signed import stated
@@ -85,6 +85,7 @@ def to_html(report: Report) -> bytes:
         rarest=RAREST,
         by_chance=by_chance and numbers_between(*by_chance),
         rarity=rarity,
+        place=place,
     )
     return (page.rstrip() + "\n").encode()
 

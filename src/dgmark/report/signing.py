@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dgmark.arguments.checks import as_path, check_name
 from dgmark.errors import InputError, KeyFileFormat, SettingsError, SignatureInvalid, needed_extra
 from dgmark.files.inputs import read_bytes
+from dgmark.files.own_files import instead
 from dgmark.watermark.key_file import check_mode, read_private, write_private
 from dgmark.watermark.secret import Secret
 
@@ -94,6 +95,8 @@ class SigningKey:
         content, mode = read_private(path, "dgmark report keygen")
         key = _imported(content)
         if key is None:
+            if held := instead(content, "private"):
+                raise KeyFileFormat(f"{path} is not a signing key: {held}; give what `dgmark report keygen` made")
             raise KeyFileFormat(
                 f"{path} is not a signing key (a private Ed25519 JSON Web Key, under a name of up to 80 visible "
                 "characters, if any): make one with `dgmark report keygen`"
@@ -161,9 +164,12 @@ def read_key_set(path: str | os.PathLike[str]) -> dict[str, Any]:
         MissingExtra: joserfc is not installed.
     """
     try:
-        jwks: dict[str, Any] = json.loads(read_bytes(path))
+        content = read_bytes(path)
+        jwks: dict[str, Any] = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: give the key set (jwks.json) of whoever signed the report") from error
+    if held := instead(content, "public"):
+        raise InputError(f"{path} holds no public keys: {held}; give what `dgmark report jwks` printed")
     report_keys(jwks)
     return jwks
 
@@ -192,7 +198,9 @@ def verify_report(document: bytes, jwks: object) -> str:
     parts = _cut(_bytes_of(document))
     if parts is None or not parts[1]:
         raise SignatureInvalid(
-            "this file holds no signature of dgmark: it is not a report, or it was never signed", "unsigned"
+            "this file holds no signature of dgmark: it is not a report, or it was never signed; ask whoever made it "
+            "for a signed one, which `dgmark detect --report FILE --sign KEY` writes",
+            "unsigned",
         )
     before, signature, after = parts
     header, attached, last = signature.split(b".") if signature.count(b".") == 2 else (b"", b"-", b"")

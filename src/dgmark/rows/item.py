@@ -9,6 +9,7 @@ from dgmark.errors import DgmarkError, InputError
 Row = dict[str, Any]
 # the field of a row that holds the hash of the text that it was made from
 SOURCE_SHA256 = "source_sha256"
+ONE_TEXT = "0"  # the id of a text that is given by itself, which no message shows
 
 
 @dataclass(frozen=True)

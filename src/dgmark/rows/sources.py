@@ -19,7 +19,7 @@ from dgmark.detection.reading.disguises.markup_signs import markup_note
 from dgmark.errors import InputError, NoTexts
 from dgmark.files.inputs import MAX_LINE_BYTES, STDIN, STDIN_NAME, checked_size, decode, open_input
 from dgmark.rows.documents import MAX_BYTES, Document, folder_suffixes, members_of, read_opened
-from dgmark.rows.item import Item, Row
+from dgmark.rows.item import ONE_TEXT, Item, Row
 from dgmark.rows.jsonl import SUFFIXES, is_rows, open_lines, read_rows, rows_or_text
 from dgmark.rows.parquet import PARQUET_SUFFIXES, is_parquet, parquet_rows
 from dgmark.rows.tables import ANY_ROWS, ID_COLUMN, RowReading
@@ -369,7 +369,7 @@ def _lines_of(content: bytes, source: str, one_text: bool) -> Iterator[tuple[str
     text = decode(checked_size(content, name), name).rstrip("\n")
     for number, line in enumerate([text] if one_text else text.splitlines(), 1):
         if line.strip():
-            yield "0" if one_text else f"{source}:{number}", line
+            yield ONE_TEXT if one_text else f"{source}:{number}", line
 
 
 def prompt_of(fields: Row, column: str = PROMPT_COLUMN) -> str | list[int]:

@@ -154,7 +154,7 @@ def texts_of(tables: Sequence[Table], reading: RowReading) -> Texts:
 
 def _lacks(tables: Sequence[Table], column: str, option: str) -> InputError:
     names = ", ".join([name for table in tables for name in table.header][:_SHOWN]) or "none"
-    return InputError(f'has no column "{column}" (its first row names: {names}): give {option} NAME')
+    return InputError(f'has no column "{column}" (its first row names: {names}): name one of these with {option}')
 
 
 def _notes(texts: Sequence[str], others: Counter[str], column: str) -> Iterable[str]:

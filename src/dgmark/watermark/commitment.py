@@ -16,6 +16,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, StringConstraints, Va
 from dgmark.arguments.checks import FirstVersion, as_path, refused_in_words, wrong_fields
 from dgmark.errors import CommitmentMismatch, InputError, SettingsError
 from dgmark.files.inputs import read_bytes
+from dgmark.files.own_files import instead
 from dgmark.watermark.key import WatermarkKey, check_key
 from dgmark.watermark.secret import Secret
 
@@ -73,7 +74,7 @@ class KeyCommitment(BaseModel):
         except ValidationError:  # it is not even JSON
             problem = "it is not JSON"
         except SettingsError as error:
-            problem = str(error)
+            problem = instead(content, "dgmark-key-commitment") or str(error)
         raise InputError(f"{path} is not a commitment ({problem}): give what `dgmark key commit` printed")
 
     def check(self, key: WatermarkKey) -> None:

@@ -30,6 +30,7 @@ from dgmark.errors import (
     TokenizerMismatch,
     VocabularyMismatch,
 )
+from dgmark.files.own_files import instead
 from dgmark.watermark.key_file import KeyFile, check_mode, found_key_file, read_private, write_private
 from dgmark.watermark.rules import Rule, find_rule, rule_with_options, spec_of
 from dgmark.watermark.secret import Secret
@@ -325,11 +326,10 @@ def _key_of(content: bytes, source: str) -> WatermarkKey:
     except MissingExtra as error:
         raise KeyFileError(f"{source} cannot be used here: {error}") from None
     except ValidationError as error:
-        problem = (
-            f"is not a key file: fields invalid or missing: {wrong_fields(error)}; give what `dgmark keygen` wrote"
-        )
+        why = instead(content, "dgmark-key") or f"fields invalid or missing: {wrong_fields(error)}"
+        problem = f"is not a key file for marking: {why}; give what `dgmark keygen` wrote"
     except (SettingsError, ValueError) as error:
-        problem = f"is not a key file: it is damaged: {error}; give what `dgmark keygen` wrote"
+        problem = f"is not a key file for marking: it is damaged: {error}; give what `dgmark keygen` wrote"
     else:
         if fingerprint == key.fingerprint:
             return key

@@ -83,6 +83,11 @@ def read_private(path: Path, maker: str) -> tuple[Secret, FileMode]:
     try:
         with open_stdin_alone("a key") if str(path) == STDIN else open_file(path) as file:
             content, mode = Secret(file.read(MAX_FILE_BYTES + 1)), _mode_of(file)
+    except IsADirectoryError:
+        raise KeyFileNotFound(
+            f"the key file {path} cannot be read, because it is a folder: give one file of it, made with `{maker}` "
+            "(`dgmark detect --keys FOLDER` tries all watermark keys of a folder)"
+        ) from None
     except OSError as error:
         raise KeyFileNotFound(
             f"the key file {path} cannot be read ({error.strerror}): make one with `{maker} FILE`"

@@ -78,12 +78,14 @@ class MarkTally:
         without_choice: those of them of which no token had a choice.
         checked: those of them that were checked.
         found: those of these whose verdict is `watermarked`.
+        remasked: whether a text was there before, and a share of it was replaced.
     """
 
     marked: int = 0
     without_choice: int = 0
     checked: int = 0
     found: int = 0
+    remasked: bool = False
 
     @classmethod
     def of(cls, texts: Iterable[Written]) -> "MarkTally":
@@ -97,6 +99,7 @@ class MarkTally:
         """Count one text."""
         marked = text.key_fingerprint is not None and bool(text.token_ids)
         verdict = None if text.check is None else text.check.verdict
+        self.remasked |= getattr(text, "remasking", None) is not None
         self.count(marked=marked, choices=text.choices, verdict=verdict)
 
     def count(self, *, marked: bool, choices: int, verdict: Verdict | None) -> None:
@@ -120,7 +123,8 @@ class MarkTally:
             problem = "no token had a choice, so what was written names a key and bears no mark"
         else:
             return None
-        return f"{problem}: write longer texts, or allow more choice (temperature, top_k, top_p)"
+        share = ", or replace a larger share" if self.remasked else ""
+        return f"{problem}: write longer texts, or allow more choice (temperature, top_k, top_p){share}"
 
     def warn(self) -> None:
         """Warn of what will not be found."""

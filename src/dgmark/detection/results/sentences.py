@@ -183,6 +183,11 @@ def numbers_between(low: int, high: int) -> str:
     return f"{low:,} to {high:,}" if low < high else f"{low:,}"
 
 
+def place(start: int, end: int) -> str:
+    """Where [start, end) is, counted from 1, with the last one in it: "2 to 907"."""
+    return f"{start + 1:,} to {end:,}"
+
+
 def _finding(found: Finding, text: str) -> str:
     """What carries the mark: the text, spans of it, or, where no span is known, something in it."""
     spans = len(found.spans or ())
