@@ -16,14 +16,9 @@ from dgmark.rows import processes
 from dgmark.rows.processes import Worker, WorkerLost
 from support.child_processes import workers
 
-pytestmark = [
-    pytest.mark.skipif(
-        sys.version_info[:3] == (3, 12, 1),
-        reason="Python 3.12.1 crashes when it collects garbage in some of these tests",
-    ),
-    # from Python 3.13 on, of a message that a lost process did not take
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <_io.BytesIO:pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.skipif(
+    sys.version_info[:3] == (3, 12, 1), reason="Python 3.12.1 crashes when it collects garbage in some of these tests"
+)
 
 GB = 2**30
 

@@ -134,7 +134,7 @@ _LONG_TEXTS = {"bigram": _marked_in_the_middle}
 class _FixedNumbers:
     """Numbers of torch's generator, in place of those that follow from a seed (`dgmark.decode.steps.draws.Draws`)."""
 
-    def __init__(self, seeds: Sequence[int], _: object) -> None:
+    def __init__(self, seeds: Sequence[int], *_: object) -> None:
         self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def uniforms(self, rows: torch.Tensor, _: int, width: int) -> torch.Tensor:

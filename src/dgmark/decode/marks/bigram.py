@@ -277,7 +277,7 @@ class BigramSide(KeyedSide):
         beside = text[:, self.farthest :].unfold(1, self.farthest + 1, 1)
         canvas = torch.arange(0, len(text) << _PAIR_BITS, 1 << _PAIR_BITS, device=text.device)
         pairs = pair_words(beside[..., :1], beside[..., self.nearest :]) | canvas[:, None, None]
-        return pairs.view(-1).sort().values
+        return pairs.flatten().sort().values
 
 
 def _among(words: Words, known: Words) -> Words:
