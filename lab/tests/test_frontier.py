@@ -66,6 +66,7 @@ def test_prompts_are_drawn_together_so_what_they_differ_in_cancels_out() -> None
     assert apart[RATIO].high - apart[RATIO].low > 5 * (paired[RATIO].high - paired[RATIO].low)
 
 
+@pytest.mark.soak
 def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
     # 100 intervals of 95 %; fewer than 81 cover with probability 8e-8 (binomial), if they hold what they say
     hits = 0

@@ -35,6 +35,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield url, app, model, keys
 
 
+@pytest.mark.soak
 def test_dgmark_serve_can_be_asked_though_its_tiny_model_rates_nothing(served: Served, tmp_path: Path) -> None:
     texts = tmp_path / "t.jsonl"
     texts.write_text('{"id": "a", "text": "w1 w2 w3"}\n{"id": "b", "text": "w4 w5"}\n')

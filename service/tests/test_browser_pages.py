@@ -66,7 +66,7 @@ def page(browser: Any, address: str, request: pytest.FixtureRequest) -> Iterator
 writing, marking, verifying = (pytest.mark.parametrize("page", [f"/{name}"], indirect=True) for name in PAGES)
 
 
-@pytest.fixture(params=[("light", 1200), ("dark", 320)], ids=str)
+@pytest.fixture(params=[("light", 1200), pytest.param(("dark", 320), marks=pytest.mark.soak)], ids=str)
 def look(request: pytest.FixtureRequest, page: Any) -> None:
     """The page as it looks on a screen in the light, and on a phone in the dark."""
     scheme, width = request.param

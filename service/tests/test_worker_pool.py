@@ -193,6 +193,7 @@ def test_one_pool_through_everything_that_goes_wrong() -> None:
     asyncio.run(everything())
 
 
+@pytest.mark.soak
 def test_workers_that_ended_while_idle_cost_a_request_nothing() -> None:
     """Neither of its attempts, nor of its time: the new workers take longer to warm up than the work may."""
     workers, lost = pool_of(2, seconds=2)

@@ -60,7 +60,7 @@ def notebook() -> dict[str, Any]:
     return json.loads(NOTEBOOK.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_every_cell_runs_and_shows_what_its_text_says(
     notebook: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

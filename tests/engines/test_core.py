@@ -230,7 +230,7 @@ def test_a_step_is_traced_without_looking_at_a_value(rule: str) -> None:
         assert (expected != inputs(seed, rule)[1][:, LEFT:]).any(1).sum() >= 5
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_step_compiles_as_one_graph(tmp_path: Path) -> None:
     torch.save([inputs(seed, rule) for rule in KEYS for seed in range(2)], tmp_path / "inputs.pt")
     code = f"""

@@ -124,7 +124,7 @@ def test_keygen_takes_and_shows_the_options_of_the_rule_that_is_named(install: I
         assert run("keygen", file, f"--rule={rule}", "--width", 5).exit_code == 0
         assert json.loads(file.read_text())["width"] == width
     for options, problem in (
-        (["--rule", "first", "--width", "x"], "Invalid value for '--width': Input should be a valid integer"),
+        (["--rule", "first", "--width", "x"], "Invalid value for '--width': it must be a valid integer"),
         (["--rule", "third", "--width", "5"], "rule third has no width"),
         (["--width", "5"], "--rule is needed with width, which is an option of: first, second"),
         (["--thin", "5"], "--rule is needed with thin, which is an option of: third"),
