@@ -1,6 +1,8 @@
-"""Which of dgmark's own files a user gave in place of another, as errors say it. Knows no key and no report."""
+"""Which of dgmark's own files a file is: one of keys, or another than was asked for. Knows no key and no report."""
 
 import json
+import re
+from pathlib import Path
 
 _OWN = {
     "dgmark-key": "a watermark key, which `dgmark keygen` made",
@@ -12,6 +14,23 @@ _OWN = {
     "private": "a secret signing key, which `dgmark report keygen` made",
     "public": "a set of public keys for reports, which `dgmark report jwks` printed",
 }
+
+# those that belong to keys: an object that states their format, or that is a private JSON Web Key
+_MOST_OF_KEY = 2**16  # bytes
+_KEY = re.compile(
+    rb"""(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?\s*\{(?:.*"format"\s*:\s*"dgmark-(?:key|key-commitment|tokens)\""""
+    rb"""|(?=.*"kty"\s*:).*"d"\s*:\s*"[\w-])""",
+    re.S,
+)
+
+
+def is_key(path: Path) -> bool:
+    """Whether a file holds a key, a commitment or tokens of dgmark, whatever its name: it is no text to score."""
+    try:
+        content = path.read_bytes() if path.is_file() and path.stat().st_size <= _MOST_OF_KEY else b""
+    except OSError:  # which is an error where the file is read
+        return False
+    return _KEY.match(content.replace(b"\0", b"")) is not None  # UTF-16 has zeros between letters
 
 
 def instead(content: bytes, wanted: str) -> str:

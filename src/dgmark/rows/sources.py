@@ -18,6 +18,7 @@ from dgmark.arguments.contents import as_text, id_of_row, is_id, is_missing
 from dgmark.detection.reading.disguises.markup_signs import markup_note
 from dgmark.errors import InputError, NoTexts
 from dgmark.files.inputs import MAX_LINE_BYTES, STDIN, STDIN_NAME, checked_size, decode, open_input
+from dgmark.files.own_files import is_key
 from dgmark.rows.documents import MAX_BYTES, Document, folder_suffixes, members_of, read_opened
 from dgmark.rows.item import ONE_TEXT, Item, Row
 from dgmark.rows.jsonl import SUFFIXES, is_rows, open_lines, read_rows, rows_or_text
@@ -30,14 +31,6 @@ MAX_CHARS = 5_000_000
 _MISSING = "there is no text: the value is missing"
 _IDS = "token_ids"  # the column or field of token ids
 _TABLES = (".csv", ".tsv", ".xlsx")
-
-# the files that dgmark's commands make for keys: an object that states their format, or that is a private JSON Web Key
-_MOST_OF_KEY = 2**16  # bytes
-_KEY = re.compile(
-    rb"""(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?\s*\{(?:.*"format"\s*:\s*"dgmark-(?:key|key-commitment|tokens)\""""
-    rb"""|(?=.*"kty"\s*:).*"d"\s*:\s*"[\w-])""",
-    re.S,
-)
 
 Content = TypeVar("Content", str, list[int])
 
@@ -81,7 +74,7 @@ def read_texts(
                 yield from read_texts(file, replace(reading, name_files=True))
             except InputError as error:
                 yield _unreadable(file, error)
-    elif on_skip and _is_key(Path(source)):
+    elif on_skip and is_key(Path(source)):
         on_skip(source)
     elif is_rows(source) or is_parquet(source):
         for item in _rows_in(source, reading, _IDS):
@@ -210,7 +203,7 @@ def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[
                 refuse(path, "is a link to a folder, and links are not followed: give that folder itself")
         for path in (Path(place, name) for name in files):
             # Office writes "~$name" beside a document that is open
-            if not path.name.lower().endswith(suffixes) or path.name.startswith(("~$", ".")) or _is_key(path):
+            if not path.name.lower().endswith(suffixes) or path.name.startswith(("~$", ".")) or is_key(path):
                 skipped.append(path)
             elif path.is_file() or not path.exists():
                 found[path] = str(path)  # a link to nothing is refused when it is opened
@@ -222,15 +215,6 @@ def _documents_of(folder: str, on_skip: Callable[[str], object] | None) -> list[
         if on_skip:
             on_skip(str(path))
     return [found[path] for path in sorted(found)]
-
-
-def _is_key(path: Path) -> bool:
-    """Whether a file holds a key, a commitment or tokens of dgmark, whatever its name: it is no text to score."""
-    try:
-        content = path.read_bytes() if path.is_file() and path.stat().st_size <= _MOST_OF_KEY else b""
-    except OSError:  # which is an error where the file is read
-        return False
-    return _KEY.match(content.replace(b"\0", b"")) is not None  # UTF-16 has zeros between letters
 
 
 def _items_of(name: str, document: Document, reading: RowReading) -> Iterator[Item]:
