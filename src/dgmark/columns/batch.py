@@ -5,7 +5,7 @@ A batch that comes in is never changed: those of Ray Data are views of memory th
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -251,6 +251,7 @@ def _array(values: list[Any], kind: str) -> np.ndarray:
     return column
 
 
-def with_errors_of(others: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    """The values of rows; where another value of the row, such as its id, is an error, that error."""
-    return [other if isinstance(other, DgmarkError) else value for other, value in zip(others, values, strict=True)]
+def zipped(*columns: Iterable[Any]) -> list[Any]:
+    """The values of each row, one of each column; in the place of a row with errors among them, the first of these."""
+    rows = zip(*columns, strict=True)
+    return [next((value for value in row if isinstance(value, DgmarkError)), row) for row in rows]

@@ -42,20 +42,21 @@ def read_keys(source: str | WatermarkKey, *, allow_open: bool = False) -> list[W
     return [WatermarkKey.load(source, allow_open=allow_open)]
 
 
-def refuse_to_travel(part: object) -> None:
-    """Refuse to pickle a part of a callable that each process must read itself, such as a key.
+def refuse_to_travel(*parts: object) -> None:
+    """Refuse to pickle parts of a callable that each process must read itself.
 
     Raises:
-        SettingsError: it is one.
+        SettingsError: one is a key, a tokenizer or a model.
     """
-    if isinstance(part, WatermarkKey):
-        raise SettingsError(
-            "this holds a key with its secret, which would lie in the object store, the logs or the files of a job: "
-            "give the path of the key file, or env:NAME for an environment variable that holds its content, and each "
-            "process reads the key itself"
-        )
-    if part is not None and not isinstance(part, str):
-        raise SettingsError(
-            f"this holds a loaded {type(part).__name__}, which does not travel to other processes: give its name or "
-            "path, and each process loads it itself"
-        )
+    for part in parts:
+        if isinstance(part, WatermarkKey):
+            raise SettingsError(
+                "this holds a key with its secret, which would lie in the object store, the logs or the files of a "
+                "job: give the path of the key file, or env:NAME for an environment variable that holds its content, "
+                "and each process reads the key itself"
+            )
+        if part is not None and not isinstance(part, str):
+            raise SettingsError(
+                f"this holds a loaded {type(part).__name__}, which does not travel to other processes: give its name "
+                "or path, and each process loads it itself"
+            )
