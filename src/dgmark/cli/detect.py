@@ -23,7 +23,7 @@ from dgmark.detection.statistics.rules import seconds_to_check, work_of
 from dgmark.errors import DgmarkError, InputError, SettingsError, each, without_errors
 from dgmark.files.inputs import STDIN, named_file, names_of
 from dgmark.files.outputs import atomic_write, check_output
-from dgmark.report.joined import MAX_REPORTS, JoinedReport, write_joined
+from dgmark.report.joined import MAX_REPORTS, JoinedReport
 from dgmark.report.page import to_json, write_report
 from dgmark.report.signing import SigningKey
 from dgmark.report.statement import Report
@@ -163,15 +163,13 @@ def _write_report(
     reports = each(made, [item.error or (item, detection) for item, detection in results])
     good = [report for report in reports if isinstance(report, Report)]
     if len(results) == 1 or not good:
-        (report, *_) = without_errors(reports)
-        for path in options.report or ():
-            write_report(report, path, signer=signer)
-        return
-    named = zip([item.name for item, _ in results], reports, strict=True)
-    unanswered = [f"{of}: {report}" for of, report in named if isinstance(report, DgmarkError)]
-    joined = JoinedReport.of([to_json(report).decode() for report in good], name, None, unanswered)
+        whole: Report | JoinedReport = without_errors(reports)[0]
+    else:
+        named = zip([item.name for item, _ in results], reports, strict=True)
+        unanswered = [f"{of}: {report}" for of, report in named if isinstance(report, DgmarkError)]
+        whole = JoinedReport.of([to_json(report).decode() for report in good], name, None, unanswered)
     for path in options.report or ():
-        write_joined(joined, path, signer=signer)
+        write_report(whole, path, signer=signer)
 
 
 def _few(items: Iterable[Item], option: str, most: int) -> list[Item]:

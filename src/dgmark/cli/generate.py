@@ -53,7 +53,7 @@ class PromptOptions:
         str | None,
         typer.Option(help="JSON Lines, Parquet, CSV or lines of text; - is standard input."),
     ] = None
-    prompt_column: Annotated[str, typer.Option(help="Column or field of the prompts.")] = PROMPT_COLUMN
+    prompt_column: opt.PromptColumn = PROMPT_COLUMN
 
     def __post_init__(self) -> None:
         if [self.given, self.prompt, self.prompts].count(None) < 2:
@@ -93,7 +93,7 @@ def generate(
         Path | None,
         typer.Option("--settings", help="Settings file; decoding options that are also given go before it."),
     ] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
+    chat: opt.Chat = False,
     batch_size: opt.BatchSize = 8,
     pad: opt.Pad = None,
     live: Annotated[

@@ -34,6 +34,10 @@ ModelContext = Annotated[
 
 
 # --- the model
+Dtype = Annotated[
+    str | None,
+    typer.Option(help="fp32, bf16 or fp16.", show_default="$DGMARK_DTYPE, else the faster one on the device"),
+]
 Loading = dict[str, Any]
 """The arguments of `load_model` that the command line sets."""
 
@@ -48,10 +52,7 @@ def model_to_load(
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, mps or mlx.", show_default="a GPU, else the CPU")
     ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(help="fp32, bf16 or fp16.", show_default="$DGMARK_DTYPE, else the faster one on the device"),
-    ] = None,
+    dtype: Dtype = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a model on the hub.")] = None,
     family: Annotated[
         str | None, typer.Option(help="Model family, if the checkpoint's config.json does not name it.")
@@ -118,11 +119,14 @@ RARE_SETTINGS = [one.name for one in setting_fields() if one.name not in ("lengt
 RARE_LOADING = [name for name in inspect.signature(model_to_load).parameters if name != "name_or_path"]
 
 # --- tables
+PromptColumn = Annotated[str, typer.Option(help="Column or field of the prompts.")]
 IdColumn = Annotated[str | None, typer.Option(help="Column or field of the rows' ids.")]
 KeyColumn = Annotated[str | None, typer.Option(help="Column or field that names each row's key.")]
 Prefix = Annotated[str, typer.Option(help="Begin the names of added columns with this.")]
 
 # --- the run
+NoWatermark = Annotated[bool, typer.Option("--no-watermark", help="Write texts without a mark.")]
+Chat = Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")]
 Check = Annotated[
     bool,
     typer.Option("--check", help="Look for the mark in each new text, as a checker with the same key would."),

@@ -12,8 +12,8 @@ from dgmark.cli.panels import Commands
 from dgmark.errors import SettingsError
 from dgmark.files.inputs import decode, read_bytes
 from dgmark.files.outputs import check_output
-from dgmark.report.joined import MAX_REPORTS, JoinedReport, write_joined
-from dgmark.report.page import check_report_path
+from dgmark.report.joined import MAX_REPORTS, JoinedReport
+from dgmark.report.page import check_report_path, write_report
 from dgmark.report.signed import read_signed_report
 from dgmark.report.signing import SigningKey, read_key_set
 
@@ -71,7 +71,7 @@ def report_join(
         raise SettingsError(f"one report is made of up to {MAX_REPORTS:,} reports, not of {len(files):,}")
     signer = SigningKey.load(sign, allow_open=allow_open_key) if sign else None
     documents = [decode(read_bytes(file), str(file)) for file in files]
-    write_joined(JoinedReport.of(documents, name, read_key_set(jwks) if jwks else None), out, signer=signer)
+    write_report(JoinedReport.of(documents, name, read_key_set(jwks) if jwks else None), out, signer=signer)
 
 
 @report_app.command("verify")

@@ -42,7 +42,7 @@ class WriteOptions:
             "--key", "-k", help="Key to mark with: a file, a name given to `dgmark keygen`, or - for standard input."
         ),
     ] = None
-    no_watermark: Annotated[bool, typer.Option("--no-watermark", help="Generate text without a mark.")] = False
+    no_watermark: opt.NoWatermark = False
     allow_open_key: opt.AllowOpenKey = False
     keys: Annotated[Path | None, typer.Option(help="Folder of key files, of which each row names one.")] = None
     key_column: opt.KeyColumn = None

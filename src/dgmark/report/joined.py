@@ -4,7 +4,6 @@ Knows no key and tests nothing: it repeats what those reports say, without their
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,12 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dgmark.arguments.checks import visible_name
 from dgmark.detection.results.finding import Verdict
-from dgmark.detection.results.sentences import place, rarity
+from dgmark.detection.results.sentences import rarity
 from dgmark.errors import InputError
-from dgmark.report.page import check_report_path, template, unsigned_json, write_document
 from dgmark.report.rate import ChosenRate
-from dgmark.report.signed import stated
-from dgmark.report.signing import SigningKey, verify_report
+from dgmark.report.signing import verify_report
 from dgmark.version import __version__
 
 JOINED_VERSION = 1
@@ -168,31 +165,6 @@ class JoinedReport:
             "unanswered": list(self.unanswered),
             "dgmark": __version__,
         }
-
-
-def joined_to_json(joined: JoinedReport) -> bytes:
-    """The report as a JSON document, with an empty place for a signature."""
-    return unsigned_json(joined.to_fields())
-
-
-def joined_to_html(joined: JoinedReport) -> bytes:
-    """The report as a page, with an empty place for a signature.
-
-    Raises:
-        MissingExtra: jinja2 is not installed.
-    """
-    facts = json.dumps(stated(joined.to_fields()), ensure_ascii=False)
-    page = template("dgmark.report", ".", "joined").render(
-        joined=joined, singles=joined.singles, stated=facts, rarity=rarity, place=place
-    )
-    return (page.rstrip() + "\n").encode()
-
-
-def write_joined(joined: JoinedReport, path: str | os.PathLike[str], *, signer: SigningKey | None = None) -> None:
-    """Write a report of several texts as a page (.html) or as JSON (.json); see `write_report`."""
-    check_report_path(path)
-    writer = joined_to_html if os.fspath(path).lower().endswith(".html") else joined_to_json
-    write_document(writer(joined), path, signer)
 
 
 def _fields(document: str, jwks: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -112,21 +112,14 @@ class Report:
                 type or out of range.
             CommitmentMismatch: the key does not meet the commitment.
         """
-        if not isinstance(scorer, AnyScorer):
-            raise SettingsError(f"a report is made with a Detector or a Keyring, not with a {type(scorer).__name__}")
-        if detection is not None:
-            instance("the detection", detection, Detection)
         if service_fpr is not None:
             check_fpr(service_fpr)
         noted = [instance("a note", note, str) for note in several(notes, "notes")]
         text = content_of(text)
         if not isinstance(text, str):
             raise SettingsError("a report shows the text that was scored, but this input holds token ids only")
-        if detection is None:
-            if isinstance(scorer, RowKeys):
-                raise SettingsError("a RowKeys tests a text with the key that its row names: give its detection")
-            detection = scorer.detect(text)
-        detection, detector = with_spans(scorer, detection, text), detector_of(scorer, detection)
+        detection = with_spans(scorer, _detected(scorer, text, detection), text)
+        detector = detector_of(scorer, detection)
         if commitment is not None:
             instance("the commitment", commitment, KeyCommitment).check(detector.key)
         tried = [one.key for one in detectors_of(scorer)] if detection.keys_tested > 1 else [detector.key]
@@ -247,6 +240,17 @@ class Report:
             )
             for start, end in pairwise(edges)
         ]
+
+
+def _detected(scorer: AnyScorer, text: str, detection: Detection | None) -> Detection:
+    """The detection of a text that is given, or that of its scorer."""
+    if not isinstance(scorer, AnyScorer):
+        raise SettingsError(f"a report is made with a Detector or a Keyring, not with a {type(scorer).__name__}")
+    if detection is not None:
+        return instance("the detection", detection, Detection)
+    if isinstance(scorer, RowKeys):
+        raise SettingsError("a RowKeys tests a text with the key that its row names: give its detection")
+    return scorer.detect(text)
 
 
 def quote(text: str) -> str:
