@@ -17,6 +17,7 @@ from dgmark.detection.results.sentences import rarity
 from dgmark.errors import InputError
 from dgmark.report.rate import ChosenRate
 from dgmark.report.signing import verify_report
+from dgmark.report.statement import TriedKey
 from dgmark.version import __version__
 
 JOINED_VERSION = 1
@@ -34,12 +35,6 @@ class _Method(BaseModel):
     fpr: float = Field(gt=0, lt=1)
     service_fpr: float | None = Field(None, gt=0, lt=1)
     keys_tested: int = 1
-
-
-class _Key(BaseModel):
-    fingerprint: str
-    name: str | None = None
-    file: str | None = None
 
 
 class _Span(BaseModel):
@@ -66,7 +61,7 @@ class _Single(BaseModel):
     text: _Text
     key_fingerprint: str
     key_name: str | None = None
-    keys: list[_Key] = []
+    keys: list[TriedKey] = []
     method: _Method
 
     @property
@@ -91,7 +86,7 @@ class JoinedReport:
     reports: tuple[dict[str, Any], ...]
     created: datetime
     unanswered: tuple[str, ...] = ()
-    keys: tuple[_Key, ...] = ()
+    keys: tuple[TriedKey, ...] = ()
 
     @classmethod
     def of(
@@ -110,7 +105,9 @@ class JoinedReport:
             InputError: one is not a JSON report of a text.
         """
         reports = tuple(_fields(document, jwks) for document in documents)
-        keys = {key.fingerprint: key for fields in reports for key in map(_Key.model_validate, fields.pop("keys", []))}
+        keys = {
+            key.fingerprint: key for fields in reports for key in map(TriedKey.model_validate, fields.pop("keys", []))
+        }
         created = datetime.now(UTC).replace(microsecond=0)
         return cls(visible_name(name), reports, created, tuple(map(visible_name, unanswered)), tuple(keys.values()))
 
@@ -119,9 +116,9 @@ class JoinedReport:
         """What each report says."""
         return [_Single.model_validate(report) for report in self.reports]
 
-    def key_of(self, single: _Single) -> _Key:
+    def key_of(self, single: _Single) -> TriedKey:
         """The key of a report, with the name of its file if that is known."""
-        own = _Key(fingerprint=single.key_fingerprint, name=single.key_name)
+        own = TriedKey(fingerprint=single.key_fingerprint, name=single.key_name)
         return next((key for key in self.keys if key.fingerprint == own.fingerprint), own)
 
     @property

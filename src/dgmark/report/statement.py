@@ -1,10 +1,12 @@
 """What a report says: the verdict, the marked spans, what they rest on, and how to check them again."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
+
+from pydantic import BaseModel
 
 from dgmark.arguments.checks import flag, instance, several, visible_name
 from dgmark.arguments.contents import TextOrIds, content_of
@@ -33,8 +35,7 @@ PROVES = (
 )
 
 
-@dataclass(frozen=True)
-class TriedKey:
+class TriedKey(BaseModel):
     """A key that was looked for.
 
     Attributes:
@@ -136,7 +137,9 @@ class Report:
             service_fpr=service_fpr,
             by_chance=matched_by_chance(detector.key.spec, detection),
             shades=() if public else tuple(detector.shades(text, detection)),
-            keys=tuple(TriedKey(key.fingerprint, key.name, files.get(key.fingerprint)) for key in tried),
+            keys=tuple(
+                TriedKey(fingerprint=key.fingerprint, name=key.name, file=files.get(key.fingerprint)) for key in tried
+            ),
         )
 
     @property
@@ -188,7 +191,7 @@ class Report:
             "text": {"sha256": self.text_sha256, "characters": len(self.text), "content": self.text},
             "key_fingerprint": detection.key_fingerprint,
             "key_name": detection.key_name,
-            "keys": [asdict(key) for key in self.keys],
+            "keys": [key.model_dump() for key in self.keys],
             "method": {
                 "fpr": detection.fpr,
                 "fpr_chosen_by": self.rate.chosen_by,

@@ -1,7 +1,7 @@
 """Read Parquet a page at a time, at paths or URLs of fsspec (`s3://`, `gs://`, `memory://`)."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -73,11 +73,7 @@ def opened(place: str) -> Any:
     Raises:
         NoTexts: it cannot be read.
     """
-    filesystem, path = located(place)
-    try:
-        return filesystem.open(path, "rb")
-    except OSError as error:
-        raise NoTexts(f"{place} cannot be read: {error.strerror or error}; give a Parquet file") from error
+    return _asked(place, lambda filesystem, path: filesystem.open(path, "rb"))
 
 
 def version_of(place: str) -> Row:
@@ -86,12 +82,16 @@ def version_of(place: str) -> Row:
     Raises:
         NoTexts: it cannot be read.
     """
+    known = _asked(place, lambda filesystem, path: filesystem.info(path))
+    return {name: str(known[name]) for name in _VERSION if name in known}
+
+
+def _asked(place: str, ask: Callable[[Any, str], Any]) -> Any:
     filesystem, path = located(place)
     try:
-        known = filesystem.info(path)
+        return ask(filesystem, path)
     except OSError as error:
         raise NoTexts(f"{place} cannot be read: {error.strerror or error}; give a Parquet file") from error
-    return {name: str(known[name]) for name in _VERSION if name in known}
 
 
 def batches_of(place: str, columns: Sequence[str] | None = None) -> Iterator[Any]:
