@@ -14,7 +14,7 @@ from dgmark.checkpoint.folder import BUILTIN, BUILTINS, find_checkpoint, model_o
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout, tell_of_key, visible
 from dgmark.cli.demo import SHOWS
-from dgmark.cli.options import AllowOpenKey, ModelContext, OneObject
+from dgmark.cli.options import NEW_KEY_FILE, AllowOpenKey, ModelContext, OneObject, SurprisalModel, Tokenizer
 from dgmark.cli.panels import Commands
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.key_check import TEMPLATE_LEVEL, KeyCheck, check_on_texts
@@ -34,39 +34,38 @@ KeyToRead = Annotated[Path, typer.Argument(metavar="KEY", help="Key: a file, a n
 _CLEARLY_BETTER = 0.03  # of the share of matches
 
 
+RuleName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RULE",
+        help="What is marked: bigram (pairs of nearby tokens), position (each token at its position, the paper's "
+        "rule), or a rule of another package: `--rule NAME --help` shows its options.",
+        show_default="bigram; position with one of its options",
+    ),
+]
+ExpectedMatch = Annotated[
+    float | None,
+    typer.Option(
+        help="Share of the pairs (position: of the tokens) that match in a typical text of the model, used to "
+        "decide when a text is too short to judge.",
+        show_default="what was measured at the model's own block length",
+    ),
+]
+
+
 @command_errors
 def keygen(
     ctx: typer.Context,
     file: Annotated[
-        Path | None,
-        typer.Argument(
-            help="File to write the key to (mode 0600), or - for standard output; an existing file is never "
-            "overwritten.",
-            show_default="in your folder of keys, by --name",
-        ),
+        Path | None, typer.Argument(help=NEW_KEY_FILE, show_default="in your folder of keys, by --name")
     ] = None,
     name: Annotated[
         str | None,
         typer.Option(help="Whose texts it marks, such as press: verdicts name it, and --key finds it without a FILE."),
     ] = None,
     model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
-    rule: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RULE",
-            help="What is marked: bigram (pairs of nearby tokens), position (each token at its position, the paper's "
-            "rule), or a rule of another package: `--rule NAME --help` shows its options.",
-            show_default="bigram; position with one of its options",
-        ),
-    ] = None,
-    expected_match: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of the pairs (position: of the tokens) that match in a typical text of the model, used to "
-            "decide when a text is too short to judge.",
-            show_default="what was measured at the model's own block length",
-        ),
-    ] = None,
+    rule: RuleName = None,
+    expected_match: ExpectedMatch = None,
 ) -> None:
     """Make a secret key. Whoever has it can detect and forge the mark: keep it as you would keep a signing key."""
     called = str(file)
@@ -215,11 +214,9 @@ def check(
         list[str],
         typer.Option(help="Unmarked traffic: documents, folders, or JSON Lines of texts; repeatable."),
     ],
-    surprisal_model: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Language model that reads along, as in `dgmark detect`.")
-    ] = None,
+    surprisal_model: SurprisalModel = None,
     context: ModelContext = None,
-    tokenizer: Annotated[str | None, typer.Option(help="Tokenizer folder or file.", show_default="the key's")] = None,
+    tokenizer: Tokenizer = None,
     as_json: OneObject = False,
     allow_open_key: AllowOpenKey = False,
 ) -> None:

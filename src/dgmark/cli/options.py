@@ -17,16 +17,20 @@ from dgmark.decode.config import SettingField, Settings, setting_fields
 from dgmark.watermark.key import WatermarkKey
 
 # --- the key
-NewKeyFile = Annotated[
-    Path,
-    typer.Argument(
-        help="File to write the key to (mode 0600), or - for standard output; an existing file is never overwritten."
-    ),
-]
+NEW_KEY_FILE = "File to write the key to (mode 0600), or - for standard output; an existing file is never overwritten."
+NewKeyFile = Annotated[Path, typer.Argument(help=NEW_KEY_FILE)]
 AllowOpenKey = Annotated[
     bool, typer.Option("--allow-open-key", help="Accept a key file that every user of the machine can read.")
 ]
 
+Tokenizer = Annotated[str | None, typer.Option(help="Tokenizer folder or file.", show_default="that of the key")]
+SurprisalModel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL",
+        help="Language model that weighs tokens: builtin, a folder, a GGUF file, a hub id, or a server's address.",
+    ),
+]
 ModelContext = Annotated[
     int | None,
     typer.Option("--context", help="Most tokens that the language model reads.", show_default="all it can"),
