@@ -54,8 +54,8 @@ class _Terminal(Console):
         What is not a character, as in the name of a file that is not UTF-8, is escaped, so that the name can be told.
         """
         shown = [
-            visible(one.encode(errors="backslashreplace").decode(), lines=True) if isinstance(one, str) else one
-            for one in objects
+            visible(part.encode(errors="backslashreplace").decode(), lines=True) if isinstance(part, str) else part
+            for part in objects
         ]
         super().print(*shown, **options)
 

@@ -149,7 +149,7 @@ class DetectOptions:
     def files_read(self) -> list[str]:
         """The files and folders that the options name and that are read."""
         named = (self.key, self.keys, self.tokenizer, self.sign, self.commitment)
-        return [str(one) for one in named if one is not None]
+        return [str(path) for path in named if path is not None]
 
     @cached_property
     def named(self) -> dict[str, WatermarkKey]:

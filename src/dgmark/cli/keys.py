@@ -237,8 +237,8 @@ def check(
     if as_json:
         print(json.dumps(_check_fields(found, key, len(unusable))))
     else:
-        for one in unusable:
-            stderr().print(f"{one.name}: {one.error}")
+        for item in unusable:
+            stderr().print(f"{item.name}: {item.error}")
         _print_check(found)
     if found.above or found.templates:
         raise typer.Exit(1)
@@ -250,7 +250,7 @@ def _check_fields(found: KeyCheck, key: WatermarkKey, unusable: int) -> dict[str
         "texts": found.texts,
         "unusable": unusable,
         "shares": [share._asdict() for share in found.shares],
-        "templates": [{**one._asdict(), "ids": list(one.ids)} for one in found.templates],
+        "templates": [{**template._asdict(), "ids": list(template.ids)} for template in found.templates],
         "advice": found.advice,
         "schema": 1,
     }
@@ -258,8 +258,8 @@ def _check_fields(found: KeyCheck, key: WatermarkKey, unusable: int) -> dict[str
 
 def _print_check(found: KeyCheck) -> None:
     print(f"{found.texts:,} texts. Share with a p-value of at most")
-    for one in found.shares:
-        print(f"  {one.level:<7g} {one.share:.5f}  95 % interval {one.low:.5f} to {one.high:.5f} ({one.texts:,})")
+    for level, texts, share, low, high in found.shares:
+        print(f"  {level:<7g} {share:.5f}  95 % interval {low:.5f} to {high:.5f} ({texts:,})")
     for template in found.templates:
         first = visible(", ".join(template.ids[:3]))
         print(

@@ -107,19 +107,19 @@ def set_options(**options: Any) -> dict[str, Any]:
 def decoding_options(without: Collection[str] = ()) -> OptionGroup:
     """The fields of `DecodeConfig` as options, without those that the command decides itself."""
 
-    def option(one: SettingField) -> inspect.Parameter:
-        metavar = None if one.choices else "NUMBER"
-        info = typer.Option(help=one.help, metavar=metavar, show_default=one.default_text or False)
-        kind: Any = Annotated[one.type | None, info]
-        return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=None)
+    def option(setting: SettingField) -> inspect.Parameter:
+        metavar = None if setting.choices else "NUMBER"
+        info = typer.Option(help=setting.help, metavar=metavar, show_default=setting.default_text or False)
+        kind: Any = Annotated[setting.type | None, info]
+        return inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=None)
 
-    options = [option(one) for one in setting_fields() if one.name not in without]
+    options = [option(setting) for setting in setting_fields() if setting.name not in without]
     return OptionGroup(set_options, signature=inspect.Signature(options))
 
 
 DecodingOptions = Annotated[Settings, decoding_options()]
 # for help panels: what a normal user leaves alone
-RARE_SETTINGS = [one.name for one in setting_fields() if one.name not in ("length", "temperature")]
+RARE_SETTINGS = [setting.name for setting in setting_fields() if setting.name not in ("length", "temperature")]
 RARE_LOADING = [name for name in inspect.signature(model_to_load).parameters if name != "name_or_path"]
 
 # --- tables

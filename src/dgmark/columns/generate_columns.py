@@ -94,7 +94,8 @@ class GenerateColumns:
         if self._check:
             check_has_key(key)
             self.fields = {**GENERATE_FIELDS, **CHECK_FIELDS}
-        self._loading = tuple((name, one) for name, one in (("device", device), ("dtype", dtype)) if one is not None)
+        loading = {"device": device, "dtype": dtype}
+        self._loading = tuple((name, value) for name, value in loading.items() if value is not None)
         self._allow_open = flag("allow_open_key", allow_open_key)
         self._settings = settings
 

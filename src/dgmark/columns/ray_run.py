@@ -129,9 +129,9 @@ class RayRun:
         files = {source: version_of(source) for source in sources}
         wanted = json.loads(json.dumps({**self.made_with, "source": files}))
         filesystem.makedirs(f"{beside}/checkpoint", exist_ok=True)
-        with nullcontext() if is_url(self.target) else open(os.path.join(beside, ".lock"), "ab") as held:
-            if held is not None:
-                lock(held, Path(self.target))
+        with nullcontext() if is_url(self.target) else open(os.path.join(beside, ".lock"), "ab") as locked:
+            if locked is not None:
+                lock(locked, Path(self.target))
             if files_in(self.target):
                 self._check_state(filesystem, f"{beside}/state.json", wanted)
             else:
@@ -232,7 +232,7 @@ class RayRun:
                 problem = SettingsError(f"{self.address} is not a Ray cluster that can be reached: {why}", "address")
             raise problem from None
 
-    def _number_of_actors(self, there: dict[str, float]) -> int:
+    def _number_of_actors(self, resources: dict[str, float]) -> int:
         """How many actors the cluster has room for.
 
         Raises:
@@ -240,16 +240,16 @@ class RayRun:
         """
         if self.gpus > 1 and self.gpus % 1:
             raise SettingsError("is a whole number, or below 1 for processes that share a GPU", field="gpus_per_actor")
-        fit = there.get("GPU", 0) // self.gpus if self.gpus else there.get("CPU", 0) - _OTHER_CPUS
+        fit = resources.get("GPU", 0) // self.gpus if self.gpus else resources.get("CPU", 0) - _OTHER_CPUS
         actors = self.actors or max(1, int(fit))
         # without memory for it, the filter of finished rows waits for ever
         memory = CheckpointConfig.CHECKPOINT_ACTOR_MEMORY_BYTES
         needed = {"CPU": _OTHER_CPUS + (0 if self.gpus else actors), "GPU": actors * self.gpus, "memory": memory}
         for name, amount in needed.items():
-            if there.get(name, 0) < amount:
+            if resources.get(name, 0) < amount:
                 raise SettingsError(
                     f"{actors} actors, with reading, writing and leaving out finished rows, need {amount:g} of {name}, "
-                    f"and the cluster has {there.get(name, 0):g}: give fewer --actors, or start Ray with more"
+                    f"and the cluster has {resources.get(name, 0):g}: give fewer --actors, or start Ray with more"
                 )
         return actors
 
@@ -323,10 +323,10 @@ def _check_types(sources: list[str]) -> None:
     for source in (name for name in sources if not (is_parquet(name) or is_url(name))):
         for row in read_good_rows(source):
             for name, kind in _kinds(row).items():
-                there, place = first.setdefault(name, (kind, row["id"]))
-                if kind != there:
+                other, place = first.setdefault(name, (kind, row["id"]))
+                if kind != other:
                     raise InputError(
-                        f"{shown(name)} is {there} in row {place} and {kind} in row {row['id']} of {source}, and Ray "
+                        f"{shown(name)} is {other} in row {place} and {kind} in row {row['id']} of {source}, and Ray "
                         "reads columns of one type: give all rows the same, or use `dgmark`, which reads each row by "
                         "itself"
                     )

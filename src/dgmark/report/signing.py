@@ -95,8 +95,8 @@ class SigningKey:
         content, mode = read_private(path, "dgmark report keygen")
         key = _imported(content)
         if key is None:
-            if held := instead(content, "private"):
-                raise KeyFileFormat(f"{path} is not a signing key: {held}; give what `dgmark report keygen` made")
+            if found := instead(content, "private"):
+                raise KeyFileFormat(f"{path} is not a signing key: {found}; give what `dgmark report keygen` made")
             raise KeyFileFormat(
                 f"{path} is not a signing key (a private Ed25519 JSON Web Key, under a name of up to 80 visible "
                 "characters, if any): make one with `dgmark report keygen`"
@@ -168,8 +168,8 @@ def read_key_set(path: str | os.PathLike[str]) -> dict[str, Any]:
         jwks: dict[str, Any] = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: give the key set (jwks.json) of whoever signed the report") from error
-    if held := instead(content, "public"):
-        raise InputError(f"{path} holds no public keys: {held}; give what `dgmark report jwks` printed")
+    if found := instead(content, "public"):
+        raise InputError(f"{path} holds no public keys: {found}; give what `dgmark report jwks` printed")
     report_keys(jwks)
     return jwks
 

@@ -123,7 +123,7 @@ class Report:
         detector = detector_of(scorer, detection)
         if commitment is not None:
             instance("the commitment", commitment, KeyCommitment).check(detector.key)
-        tried = [one.key for one in detectors_of(scorer)] if detection.keys_tested > 1 else [detector.key]
+        tried = [tested.key for tested in detectors_of(scorer)] if detection.keys_tested > 1 else [detector.key]
         files = {} if key_files is None else instance("the key files", key_files, dict)
         return cls(
             name=visible_name(instance("the name of the text", name, str)),

@@ -68,7 +68,7 @@ def read_delimited(text: str, is_header: IsHeader) -> list[Row]:
     if stated:
         text = "\n" + text[stated.end() :]  # the other lines keep their numbers
     first = re.search(r"[^\n]*\S[^\n]*", text)
-    in_first = [one for one in (stated[1] if stated else _DELIMITERS) if first and one in first[0]]
+    in_first = [sign for sign in (stated[1] if stated else _DELIMITERS) if first and sign in first[0]]
     headers: list[Row] = []
     for delimiter in in_first or [_ONE_COLUMN]:
         ways = [_read(text, delimiter, quote) for quote in ('"', None)]

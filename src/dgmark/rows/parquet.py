@@ -124,8 +124,8 @@ def values_in(places: Iterable[str], columns: Sequence[str], prefix: str = "") -
         import pyarrow.compute as pc
 
         values = [batch.column(prefix + name) for name in columns]
-        values = [pc.list_value_length(one) if "list" in str(one.type) else one for one in values]
-        for row in zip(*(one.to_pylist() for one in values), strict=True):
+        values = [pc.list_value_length(column) if "list" in str(column.type) else column for column in values]
+        for row in zip(*(column.to_pylist() for column in values), strict=True):
             yield {"id": f"row {number}"} | dict(zip(columns, row, strict=True))
             number += 1
 

@@ -69,12 +69,12 @@ class ChildProcess:
     def __init__(self, main: Callable[..., object], *arguments: Any) -> None:
         # spawned, not forked, as a forked tokenizer may hang on its threads
         context = get_context("spawn")
-        self._connection, there = context.Pipe()
-        self._process = context.Process(target=_run, args=(there,), daemon=True)
+        self._connection, their_end = context.Pipe()
+        self._process = context.Process(target=_run, args=(their_end,), daemon=True)
         self._killed = False
-        self._started = in_thread(self._start, there, (main, arguments))
+        self._started = in_thread(self._start, their_end, (main, arguments))
 
-    def _start(self, there: Connection, first: tuple[Any, ...]) -> None:
+    def _start(self, their_end: Connection, first: tuple[Any, ...]) -> None:
         try:
             _check_main_script()
             current_process().daemon = False  # or multiprocessing refuses
@@ -82,7 +82,7 @@ class ChildProcess:
         except Exception as error:  # of the system, a timeout, or of packages that change multiprocessing
             raise WorkerLost(f"a process cannot be started: {str(error) or 'it does not run'}") from error
         finally:
-            there.close()
+            their_end.close()
         if self._killed:
             self._process.kill()
         try:

@@ -75,13 +75,13 @@ def map_in_order(
 def _chunks(items: Iterable[Input], size: Callable[[Input], int], most: int) -> Iterator[list[Input]]:
     """The items in lists of so many, or of fewer that hold `FULL` by their size."""
     chunk: list[Input] = []
-    held = 0
+    filled = 0
     for item in items:
         chunk.append(item)
-        held += size(item)
-        if len(chunk) == most or held >= FULL:
+        filled += size(item)
+        if len(chunk) == most or filled >= FULL:
             yield chunk
-            chunk, held = [], 0
+            chunk, filled = [], 0
     if chunk:
         yield chunk
 
