@@ -153,11 +153,7 @@ class DetectOptions:
 
     @cached_property
     def named(self) -> dict[str, WatermarkKey]:
-        """The keys, by the names of their files without the ending.
-
-        Raises:
-            KeyFileError: a key file is unusable.
-        """
+        """The keys, by the names of their files without the ending; a KeyFileError if a file is unusable."""
         if self.key is not None:
             return {self.key.stem: WatermarkKey.load(self.key, allow_open=self.allow_open_key)}
         return named_keys(str(self.keys), allow_open=self.allow_open_key)

@@ -90,11 +90,7 @@ class TextOptions:
         return [Item(ONE_TEXT, {self.text_column: text})]
 
     def content_of(self, row: Row) -> str | list[str | int]:
-        """The text of a row, or its parts and the lengths of its holes.
-
-        Raises:
-            InputError: it has none.
-        """
+        """The text of a row, or its parts and the lengths of its holes; an InputError if it has none."""
         text = row.get(self.text_column)
         if self.share is None:
             return _parts_of(row, self.text_column)
@@ -160,11 +156,7 @@ def infill(
 
 
 def _parts_of(row: Row, column: str) -> list[str | int]:
-    """The text of a row and the lengths of its holes.
-
-    Raises:
-        InputError: it has none.
-    """
+    """The text of a row and the lengths of its holes; an InputError if it has none."""
     from dgmark.decode.texts.holes import holes_in
 
     parts, text = row.get("parts"), row.get(column)

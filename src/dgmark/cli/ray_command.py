@@ -73,11 +73,7 @@ class Places:
     def run(
         self, work: DetectColumns | GenerateColumns, made_with: Row, batch_size: int, part_rows: int, gpus: float = 0
     ) -> int:
-        """Write the rows that are not finished, and return how many were; see `RayRun`.
-
-        Raises:
-            MissingExtra: Ray is not installed.
-        """
+        """Write the rows that are not finished, and return how many were; without Ray a MissingExtra."""
         with needed_extra("ray", "dgmark-ray", "ray[data]"):
             from dgmark.columns.ray_run import RayRun
         made_with = {**made_with, "column": work.column, "id_column": self.id_column, "prefix": self.prefix}

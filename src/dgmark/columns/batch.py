@@ -32,11 +32,7 @@ class Batch(ABC):
         self.names: list[str] = list(given.columns)
 
     def column(self, name: str) -> Any:
-        """A column, which holds a value for each row.
-
-        Raises:
-            InputError: the batch has no such column, or several.
-        """
+        """A column, which holds a value for each row; an InputError if there is none of this name, or several."""
         check_named(self.names, name)
         return self.given[name]
 
@@ -202,11 +198,7 @@ def _opened(given: Any) -> Batch:
 
 
 def _check_dict(batch: Mapping[str, Any]) -> None:
-    """Refuse a dict that is not a batch.
-
-    Raises:
-        SettingsError: a value is not a column, as in the dict of one row, or they are not equally long.
-    """
+    """Refuse a dict of something else than columns, or of columns of several lengths, with a SettingsError."""
     for name, column in batch.items():
         listed = is_of(column, Sequence) and not is_of(column, str, bytes, bytearray, memoryview)
         if not (listed or is_column(column)) or not getattr(column, "ndim", 1):

@@ -14,11 +14,7 @@ KeySource = str | os.PathLike[str] | WatermarkKey
 
 
 def check_source(source: Any) -> str | WatermarkKey:
-    """A source of keys as it travels: a text, or a key, which does not travel.
-
-    Raises:
-        SettingsError: it is neither a path, nor the name of an environment variable, nor a key.
-    """
+    """A source of keys as a text, or a key, which does not travel; a SettingsError for anything else."""
     if isinstance(source, WatermarkKey):
         return source
     text = path_text(source, "a key file")
@@ -43,11 +39,7 @@ def read_keys(source: str | WatermarkKey, *, allow_open: bool = False) -> list[W
 
 
 def refuse_to_travel(*parts: object) -> None:
-    """Refuse to pickle parts of a callable that each process must read itself.
-
-    Raises:
-        SettingsError: one is a key, a tokenizer or a model.
-    """
+    """Refuse to pickle a key, a tokenizer or a model, which each process reads itself, with a SettingsError."""
     for part in parts:
         if isinstance(part, WatermarkKey):
             raise SettingsError(

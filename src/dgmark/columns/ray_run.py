@@ -233,11 +233,7 @@ class RayRun:
             raise problem from None
 
     def _number_of_actors(self, resources: dict[str, float]) -> int:
-        """How many actors the cluster has room for.
-
-        Raises:
-            SettingsError: it has too little for one, or for as many as are wanted.
-        """
+        """How many actors to start; a SettingsError if the cluster has too little for one, or for those wanted."""
         if self.gpus > 1 and self.gpus % 1:
             raise SettingsError("is a whole number, or below 1 for processes that share a GPU", field="gpus_per_actor")
         fit = resources.get("GPU", 0) // self.gpus if self.gpus else resources.get("CPU", 0) - _OTHER_CPUS

@@ -59,11 +59,7 @@ def to_json(report: Report | JoinedReport) -> bytes:
 
 
 def to_html(report: Report | JoinedReport) -> bytes:
-    """The report as a page, with an empty place for a signature.
-
-    Raises:
-        MissingExtra: jinja2 is not installed.
-    """
+    """The report as a page, with an empty place for a signature; a MissingExtra without jinja2."""
     fields = report.to_fields()
     if isinstance(report, JoinedReport):
         name, shown = "joined", {"joined": report, "singles": report.singles}
@@ -95,11 +91,7 @@ def _facts(report: Report) -> dict[str, Any]:
 
 @cache
 def template(package: str, folder: str, name: str) -> "Template":
-    """The template of a page in a folder of a package.
-
-    Raises:
-        MissingExtra: jinja2 is not installed.
-    """
+    """The template of a page in a folder of a package; a MissingExtra without jinja2."""
     with needed_extra("report", "a page", "jinja2"):
         from jinja2 import Environment, PackageLoader, StrictUndefined
     environment = Environment(

@@ -239,11 +239,7 @@ def _named_key(header: bytes) -> str | None:
 
 
 def _bytes_of(document: object) -> bytes:
-    """The bytes of a report's file.
-
-    Raises:
-        SettingsError: they are none.
-    """
+    """The bytes of a report's file; a SettingsError for anything else."""
     if isinstance(document, bytes):
         return document
     raise SettingsError(

@@ -185,11 +185,7 @@ def _unpacked(reader: DocumentReader, name: str, unpack: Callable[[], bytes]) ->
 
 
 def _checked(reader: DocumentReader, limits: object) -> Any:
-    """Limits, once checked to be numbers from 0 on.
-
-    Raises:
-        SettingsError: they are not.
-    """
+    """Limits, once checked to be numbers from 0 on; others are a SettingsError."""
     if limits is None:
         return reader.Limits()
     limits = instance("limits", limits, type(reader.Limits()))

@@ -51,11 +51,7 @@ def located(place: str) -> tuple[Any, str]:
 
 @contextmanager
 def open_parquet(place: str) -> Iterator[Any]:
-    """Open a file as a `ParquetFile` of pyarrow.
-
-    Raises:
-        NoTexts: it cannot be read, or is not a Parquet file.
-    """
+    """Open a file as a `ParquetFile` of pyarrow; a NoTexts if it cannot be read, or is not Parquet."""
     with opened(place) as file:
         import pyarrow.parquet as pq
 
@@ -68,20 +64,12 @@ def open_parquet(place: str) -> Iterator[Any]:
 
 
 def opened(place: str) -> Any:
-    """Open a file to read its bytes.
-
-    Raises:
-        NoTexts: it cannot be read.
-    """
+    """Open a file to read its bytes; a NoTexts if it cannot be read."""
     return _asked(place, lambda filesystem, path: filesystem.open(path, "rb"))
 
 
 def version_of(place: str) -> Row:
-    """The size of a file, and what its file system says of its last change.
-
-    Raises:
-        NoTexts: it cannot be read.
-    """
+    """The size of a file, and what its file system says of its last change; a NoTexts if it cannot be read."""
     known = _asked(place, lambda filesystem, path: filesystem.info(path))
     return {name: str(known[name]) for name in _VERSION if name in known}
 

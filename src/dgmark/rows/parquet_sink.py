@@ -111,11 +111,7 @@ class ParquetFile(RowFile):
         return schemas[0]
 
     def _is_finished(self) -> bool:
-        """Whether the target is there, of the same sources and settings.
-
-        Raises:
-            ResumeMismatch: it is there, of other ones, or not from dgmark.
-        """
+        """Whether the target exists; a ResumeMismatch if it is of other sources or settings, or not from dgmark."""
         filesystem, path = located(self.place)
         if not filesystem.exists(path):
             return False

@@ -108,11 +108,7 @@ class ChildProcess:
         return not self._started.done() or self._process.is_alive()
 
     def send(self, message: Any) -> None:
-        """Send a message, which waits until the process has started.
-
-        Raises:
-            WorkerLost: the process has ended, or did not start.
-        """
+        """Send a message, which waits until the process has started; a WorkerLost if it has ended, or did not start."""
         self._started.result()
         with _lost_if_broken():
             self._connection.send(message)
@@ -183,11 +179,7 @@ class Worker(ChildProcess):
 
 @contextmanager
 def _lost_if_broken() -> Iterator[None]:
-    """Report a broken connection as the end of the process.
-
-    Raises:
-        WorkerLost: it is broken.
-    """
+    """Report a broken connection as the end of the process, a WorkerLost."""
     try:
         yield
     except (EOFError, OSError) as error:
@@ -195,11 +187,7 @@ def _lost_if_broken() -> Iterator[None]:
 
 
 def _check_main_script() -> None:
-    """Check that a process can import the main script, as multiprocessing has it do first.
-
-    Raises:
-        FileNotFoundError: the script came from standard input or a pipe.
-    """
+    """Raise a FileNotFoundError if a process cannot import the main script, as multiprocessing has it do first."""
     script = spawn.get_preparation_data("").get("init_main_from_path")
     if script is not None and not os.path.isfile(script):
         raise FileNotFoundError(f"it would import this script, and {script} is no file: save the script as a file")

@@ -69,11 +69,7 @@ def with_spans(scorer: AnyScorer, detection: Detection, content: TextOrIds) -> D
 
 
 def one_key(scorer: AnyScorer) -> Detector:
-    """The scorer as a `Detector`, which ranges and commitments need.
-
-    Raises:
-        SettingsError: the scorer looks for several keys.
-    """
+    """The scorer as a `Detector`, which ranges and commitments need; one of several keys is a SettingsError."""
     if isinstance(scorer, Detector):
         return scorer
     raise SettingsError(f"ranges and commitments need one key: use a Detector, not a {type(scorer).__name__}")

@@ -108,11 +108,7 @@ class RowFile:
         return [item for item in of_ids.values() if item.row_id not in finished]
 
     def _check(self, row: Row, item: Item | None) -> None:
-        """Refuse a row that was not made from an item.
-
-        Raises:
-            ResumeMismatch: it was not.
-        """
+        """Refuse a row that was not made from an item with a ResumeMismatch."""
         if item is None or row["id"] != item.row_id:
             what = repr(item.row_id) if item else "no more"
             raise ResumeMismatch(

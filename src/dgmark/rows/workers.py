@@ -23,11 +23,7 @@ _AHEAD = 3
 
 
 def check_workers(workers: int) -> None:
-    """Refuse a number of processes that no machine is helped by.
-
-    Raises:
-        SettingsError: `workers` is not a whole number from 1 to 256.
-    """
+    """Refuse a number of processes that is not a whole number from 1 to 256 with a SettingsError."""
     if type(workers) is not int or not 1 <= workers <= MAX_WORKERS:
         raise SettingsError(f"workers {shown(workers)} is not a whole number from 1 to {MAX_WORKERS}")
 
