@@ -86,18 +86,16 @@ class GenerateColumns:
         self.column, self.id_column = instance("the column", column, str), instance("the column of ids", id_column, str)
         self.key_column = None if key_column is None else instance("the column of keys", key_column, str)
         self.prefix = instance("the prefix", prefix, str)
-        self.seed, self._batch_size, self._chat = seed, batch_size, flag("chat", chat)
         self._model: Any = str(model) if isinstance(model, Path) else model
         self._key = None if key is None else check_source(key)
-        self._pad = pad
-        self._check = flag("check", check)
-        if self._check:
+        if flag("check", check):
             check_has_key(key)
             self.fields = {**GENERATE_FIELDS, **CHECK_FIELDS}
-        loading = {"device": device, "dtype": dtype}
-        self._loading = tuple((name, value) for name, value in loading.items() if value is not None)
+        self._loading = {name: value for name, value in (("device", device), ("dtype", dtype)) if value is not None}
         self._allow_open = flag("allow_open_key", allow_open_key)
-        self._settings = settings
+        # arguments of `generate`
+        self._given: Any = {"seed": seed, "batch_size": batch_size, "chat": flag("chat", chat), "pad": pad}
+        self._given |= {"check": check, **settings}
 
     @property
     def model(self) -> "Denoiser":
@@ -106,7 +104,7 @@ class GenerateColumns:
         Raises:
             ModelError: it cannot be loaded here.
         """
-        return _model(self._model, self._loading) if isinstance(self._model, str) else self._model
+        return _model(self._model, **self._loading) if isinstance(self._model, str) else self._model
 
     @property
     def key(self) -> WatermarkKey | None:
@@ -144,19 +142,7 @@ class GenerateColumns:
             from dgmark.decode.texts.generation import generate
 
         keys, ids, prompts = zip(*rows, strict=True) if rows else ((), (), ())
-        return generate(
-            self.model,
-            prompts,
-            key=keys,
-            ids=ids,
-            seed=self.seed,
-            batch_size=self._batch_size,
-            chat=self._chat,
-            pad=self._pad,
-            check=self._check,
-            errors="return",
-            **self._settings,
-        )
+        return generate(self.model, prompts, key=keys, ids=ids, errors="return", **self._given)
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to other processes: no key, and no model.
@@ -174,12 +160,12 @@ def _values(text: "Generation") -> SimpleNamespace:
 
 
 @lru_cache(maxsize=2)
-def _model(name: str, loading: tuple[tuple[str, Any], ...]) -> "Denoiser":
+def _model(name: str, **loading: Any) -> "Denoiser":
     """The model of a name, loaded once a process."""
     with needed_extra("generate", "generating"):
         from dgmark.models.load import load_model
 
-    return load_model(name, **dict(loading))
+    return load_model(name, **loading)
 
 
 @lru_cache(maxsize=8)
