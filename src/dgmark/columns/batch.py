@@ -15,7 +15,7 @@ from dgmark.arguments.column_names import Fields, check_added, check_named
 from dgmark.arguments.contents import Content, check_texts, content_of, id_of_row, is_column, is_from, is_missing
 from dgmark.detection.results.result import plain
 from dgmark.errors import DgmarkError, InputError, SettingsError, each
-from dgmark.rows.parquet_sink import arrow_type
+from dgmark.rows.parquet_sink import arrow_type, nested_type
 from dgmark.rows.sources import MAX_CHARS
 
 
@@ -129,14 +129,8 @@ class PolarsBatch(Batch):
         import polars as pl
 
         types = {"string": pl.String, "double": pl.Float64, "int64": pl.Int64, "bool": pl.Boolean}
-
-        def type_of(kind: str) -> Any:
-            outer, _, inner = kind.removesuffix(">").partition("<")
-            if outer == "struct":
-                return pl.Struct({name: types[of] for name, of in (field.split(":") for field in inner.split(","))})
-            return pl.List(type_of(inner)) if inner else types[kind]
-
-        return self.given.with_columns([pl.Series(name, columns[name], type_of(kind)) for name, kind in kinds.items()])
+        made = {name: nested_type(kind, types.__getitem__, pl.List, pl.Struct) for name, kind in kinds.items()}
+        return self.given.with_columns([pl.Series(name, columns[name], kind) for name, kind in made.items()])
 
 
 class ArrowBatch(Batch):

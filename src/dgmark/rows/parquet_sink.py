@@ -211,9 +211,14 @@ def arrow_type(kind: str) -> Any:
     """A type as one of pyarrow's."""
     import pyarrow as pa
 
+    return nested_type(kind, pa.type_for_alias, pa.list_, lambda fields: pa.struct([*fields.items()]))
+
+
+def nested_type(kind: str, plain: Callable[[str], Any], list_of: Callable[..., Any], struct: Callable[..., Any]) -> Any:
+    """A type as one of a library, by what makes its plain types, its lists and its structs."""
     outer, _, inner = kind.removesuffix(">").partition("<")
     if outer == "list":
-        return pa.list_(arrow_type(inner))
+        return list_of(nested_type(inner, plain, list_of, struct))
     if outer == "struct":
-        return pa.struct([(name, arrow_type(of)) for name, of in (field.split(":") for field in inner.split(","))])
-    return pa.type_for_alias(kind)
+        return struct({name: plain(of) for name, of in (field.split(":") for field in inner.split(","))})
+    return plain(kind)
