@@ -91,12 +91,22 @@ class TextOptions:
 
     def content_of(self, row: Row) -> str | list[str | int]:
         """The text of a row, or its parts and the lengths of its holes; an InputError if it has none."""
-        text = row.get(self.text_column)
-        if self.share is None:
-            return _parts_of(row, self.text_column)
-        if not isinstance(text, str):
-            raise InputError(f'no "{self.text_column}": with a share, give the text whose words are to be replaced')
-        return text
+        from dgmark.decode.texts.holes import holes_in
+
+        column, parts, text = self.text_column, row.get("parts"), row.get(self.text_column)
+        if self.share is not None:
+            if isinstance(text, str):
+                return text
+            raise InputError(f'no "{column}": with a share, give the text whose words are to be replaced')
+        if not isinstance(parts, list) and isinstance(text, str):
+            parts = holes_in(text)
+        if text is None and column in row and parts is None:
+            raise InputError("there is no text: the value is missing")
+        if parts == [text]:
+            raise InputError("there is no hole: write [mask:N] where N tokens belong, or give --share")
+        if not isinstance(parts, list):
+            raise InputError(f'no "{column}" and no "parts": give a text with [mask:N] in it, or its parts')
+        return parts
 
 
 @command_errors
@@ -153,22 +163,6 @@ def infill(
         fields={**_FIELDS, **(_SHARE_FIELDS if chosen else {})},
         batch_size=1 if chosen else 8,
     )
-
-
-def _parts_of(row: Row, column: str) -> list[str | int]:
-    """The text of a row and the lengths of its holes; an InputError if it has none."""
-    from dgmark.decode.texts.holes import holes_in
-
-    parts, text = row.get("parts"), row.get(column)
-    if not isinstance(parts, list) and isinstance(text, str):
-        parts = holes_in(text)
-    if text is None and column in row and parts is None:
-        raise InputError("there is no text: the value is missing")
-    if parts == [text]:
-        raise InputError("there is no hole: write [mask:N] where N tokens belong, or give --share")
-    if not isinstance(parts, list):
-        raise InputError(f'no "{column}" and no "parts": give a text with [mask:N] in it, or its parts')
-    return parts
 
 
 def _tell(done: "Remasking", text: str) -> None:

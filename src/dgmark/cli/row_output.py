@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dgmark.cli.bar import row_bar
 from dgmark.cli.console import stderr, stdout, visible
@@ -15,9 +15,6 @@ from dgmark.rows.item import ONE_TEXT, Item, Row, Tally
 from dgmark.rows.jsonl import to_line
 from dgmark.rows.run import run
 from dgmark.rows.sinks import Result, RowFile
-
-if TYPE_CHECKING:
-    from dgmark.decode.texts.written import MarkTally
 
 # makes a result or an error of each of some items; calls its second argument with the number of new tokens
 Work = Callable[[list[Item], Callable[[int], None]], Sequence[Any]]
@@ -153,12 +150,6 @@ def write_rows(
 # --- what is said of them
 
 
-def _new_marks() -> "MarkTally":
-    from dgmark.decode.texts.written import MarkTally
-
-    return MarkTally()
-
-
 @dataclass
 class MarkedTally(Tally):
     """Counts of rows, and of the marks of their texts.
@@ -167,7 +158,10 @@ class MarkedTally(Tally):
         marks: counts the marks.
     """
 
-    marks: "MarkTally" = field(default_factory=_new_marks)
+    def __post_init__(self) -> None:
+        from dgmark.decode.texts.written import MarkTally
+
+        self.marks = MarkTally()
 
     def count(self, item: Item, made: Any) -> None:
         """Count an item and the text that was written for it."""
