@@ -232,11 +232,7 @@ class DetectOptions:
 
 
 def _with_tokenizer(keys: list[WatermarkKey], tokenizer: str | None) -> list[WatermarkKey]:
-    """The keys whose tokenizers are there; of the others it is said on stderr that they are not tried.
-
-    Raises:
-        DgmarkError: there is none; this is the error of the first.
-    """
+    """The keys whose tokenizers can be loaded; stderr names the others. If no tokenizer can, its first error."""
     of_models = {key.spec.tokenizer_fingerprint: key for key in keys}
     read = dict(zip(of_models, each(lambda key: Reader(key, tokenizer).tokenizer, of_models.values()), strict=True))
     errors = {name: error for name, error in read.items() if isinstance(error, DgmarkError)}

@@ -18,7 +18,7 @@ from dgmark.watermark.spec import WatermarkSpec, options_of
 
 
 class RuleCommand(PanelCommand):
-    """A command with an option `--rule`. Without it, the options of dgmark's own rules are there.
+    """A command with an option `--rule`. Without it, it has the options of dgmark's own rules.
 
     The options of the rule that are given are the `obj` of the command's context.
     """

@@ -262,7 +262,7 @@ class Worker:
 
 
 def files_in(place: str) -> list[str]:
-    """The files at a path or URL, by name; none if there is nothing."""
+    """The files at a path or URL, by name; an empty list if nothing exists there."""
     filesystem, path = located(place)
     names = [path] if filesystem.isfile(path) else filesystem.find(path)
     return [filesystem.unstrip_protocol(name) if is_url(place) else name for name in sorted(names)]

@@ -169,7 +169,7 @@ def _fields(document: str, jwks: Mapping[str, Any] | None) -> dict[str, Any]:
 
     Raises:
         SignatureInvalid: its signature does not hold.
-        InputError: it is none.
+        InputError: this is not a JSON report of a text.
     """
     content = document.encode("utf-8", "surrogatepass")
     if jwks is not None:

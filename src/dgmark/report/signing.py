@@ -268,7 +268,7 @@ def report_keys(jwks: object) -> list[dict[str, Any]]:
     """The keys of a JSON Web Key Set that reports can be signed with; others are passed over (RFC 7517, section 5).
 
     Raises:
-        InputError: there are none.
+        InputError: the set has no such key.
         MissingExtra: joserfc is not installed.
     """
     okp = _okp()

@@ -130,7 +130,7 @@ def read_document(path: str | os.PathLike[str], *, text_column: str | None = Non
     Args:
         path: the file.
         text_column: of a table, the column that holds the texts, which is then all that is read of it; by default
-            "text", where notes say what else is there.
+            "text", where notes say what the other columns hold.
         limits: what the document may cost, a `dgmark.Limits`.
 
     Raises:
