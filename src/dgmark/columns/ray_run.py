@@ -25,7 +25,7 @@ from dgmark.arguments.checks import shown
 from dgmark.arguments.column_names import check_added
 from dgmark.arguments.contents import check_texts
 from dgmark.checkpoint.folder import first_line
-from dgmark.columns.batch import ArrowBatch
+from dgmark.columns.batch import open_batch
 from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
 from dgmark.errors import DgmarkError, InputError, NoTexts, ResumeMismatch, SettingsError
@@ -169,7 +169,7 @@ class RayRun:
         """
         schema, id_column = table.schema(), str(self.work.id_column)
         assert schema is not None
-        empty = ArrowBatch(pa.schema(list(zip(schema.names, schema.types, strict=True))).empty_table())
+        empty = open_batch(pa.schema(list(zip(schema.names, schema.types, strict=True))).empty_table(), {}, "")
         check_texts(empty.column(self.work.column), self.work.column)
         kind = empty.column(id_column).type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)):
