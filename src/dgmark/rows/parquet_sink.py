@@ -19,6 +19,7 @@ from dgmark.files.outputs import atomic_file, check_output
 from dgmark.rows.item import Item, Row
 from dgmark.rows.parquet import batches_of, is_parquet, is_url, located, open_parquet, opened, values_in, version_of
 from dgmark.rows.sinks import RowFile
+from dgmark.rows.workers import chunks
 
 # rows of a row group, and bytes of these in memory, of which the first that is reached counts
 _GROUP_ROWS, _GROUP_BYTES = 65_536, 2**25
@@ -151,7 +152,7 @@ class ParquetFile(RowFile):
         made = (self._added(batch, rows) for source in self.sources for batch in batches_of(source))
         try:
             with self._new_file() as path, pq.ParquetWriter(path, schema.with_metadata(metadata)) as writer:
-                for group in _groups(made):
+                for group in chunks(made, (len, _GROUP_ROWS), (lambda batch: batch.nbytes, _GROUP_BYTES)):
                     writer.write_table(pa.Table.from_batches(group, schema))
                 self._check_unchanged()
         except OSError as error:
@@ -185,19 +186,6 @@ class ParquetFile(RowFile):
             yield (path := Path(folder, "whole.parquet"))
             filesystem.makedirs(target.rpartition("/")[0], exist_ok=True)
             filesystem.put_file(str(path), target)
-
-
-def _groups(batches: Iterator[Any]) -> Iterator[list[Any]]:
-    """The batches in lists, each of which is a row group."""
-    group, rows, size = list[Any](), 0, 0
-    for batch in batches:
-        group.append(batch)
-        rows, size = rows + len(batch), size + batch.nbytes
-        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-            yield group
-            group, rows, size = [], 0, 0
-    if group:
-        yield group
 
 
 def arrow_schema(fields: Fields) -> Any:
