@@ -199,9 +199,9 @@ async def _checked(state: ServiceState, request: Request, caller: Caller, model:
     state.auth.count(caller, len(texts) - 1, before=1)
     answers = []
     for text in texts:
-        one = asked.model_copy(update={"text": text, "texts": None})
+        single = asked.model_copy(update={"text": text, "texts": None})
         try:
-            answers.append((await _answer(request, one, None, options)).content)
+            answers.append((await _answer(request, single, None, options)).content)
         except DgmarkError as error:
             answers.append(json.dumps({"error": answer_to(error, request).problem(request.state.request_id)}).encode())
     return asked, Answer(b'{"results":[' + b",".join(answers) + b"]}", "")
