@@ -123,6 +123,16 @@ class BigramSpec(WatermarkSpec):
             )
 
     @property
+    def caution(self) -> str | None:
+        """That all texts share the bit of each word, where they do."""
+        if self.nearest or self.subkeys > 1:
+            return None
+        return (
+            "at distance 0 without sub-keys a word has the same bit in all texts, so that frequent words give some "
+            "keys more false alarms than others: take sub-keys, or check the key on much traffic"
+        )
+
+    @property
     def typical_match(self) -> float:
         """The share of the different pairs of a typical text that match; .65 if the key does not say it."""
         return self.expected_match or 0.65
