@@ -75,11 +75,8 @@ def keygen(
         file, called = new_key_file(name), name
     key = WatermarkKey.generate(model, rule=rule, expected_match=expected_match, name=name, **ctx.obj)
     key.save(file)
-    if key.keyless:
-        stderr().print(
-            "warning: a token-id key has no secret: anybody can detect and forge its mark, "
-            "and its p-values are not guaranteed"
-        )
+    if key.spec.caution:
+        stderr().print(f"warning: {key.spec.caution}")
     refusal = _refusal(model)
     if refusal is not None:
         stderr().print(

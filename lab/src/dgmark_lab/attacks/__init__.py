@@ -11,7 +11,7 @@ from dgmark_lab.attacks.layout import RoundTrip, Wrap
 from dgmark_lab.attacks.paraphrase import Dipper, Paraphrase
 from dgmark_lab.attacks.published import Published
 from dgmark_lab.attacks.refill import Refill
-from dgmark_lab.attacks.text_edits import CopyPaste, Crop, Deletion, Insertion, SentenceSwap, Substitution
+from dgmark_lab.attacks.text_edits import CopyPaste, Crop, Deletion, Insertion, Reorder, SentenceSwap, Substitution
 from dgmark_lab.options import make
 
 # (text, rng) -> the attacked text; the same generator state gives the same text
@@ -22,6 +22,7 @@ ATTACKS: dict[str, type[Any]] = {
     "substitution": Substitution,
     "deletion": Deletion,
     "insertion": Insertion,
+    "reorder": Reorder,
     "crop": Crop,
     "copy-paste": CopyPaste,
     "sentence-swap": SentenceSwap,
