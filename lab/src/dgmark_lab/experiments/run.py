@@ -108,6 +108,7 @@ def _selected(experiment: Experiment, options: RunOptions) -> list[Cell]:
         raise SettingsError(
             f"{experiment.name} has no cell {', '.join(map(repr, unknown))} in setup {options.setup}; it has "
             + ", ".join(repr(cell.name) for cell in cells)
+            + "; a new one is written as setting=value, such as rule=kgw,delta=2"
         )
     return [cell for cell in cells if not options.cells or cell.name in options.cells]
 

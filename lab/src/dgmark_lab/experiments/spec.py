@@ -11,8 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, field_validator, model_validator
 
+from dgmark.arguments.checks import field_problems
 from dgmark.decode.config import DecodeSettings
 from dgmark.errors import SettingsError
 from dgmark.watermark.rules import find_rule, rule_with_options
@@ -213,12 +214,12 @@ class Cell(_Table):
         curve = ", ".join(f"{name} {value}" for name, value in settings.items() if name != "temperature")
         model, rule = settings.pop("model", None), settings.pop("rule", None)
         options = set(settings) - DecodeSettings.__annotations__.keys()
-        if rule is None and options:
-            rule = rule_with_options({name: settings[name] for name in options})
-        if rule is not None:
-            options |= settings.keys() & options_of(find_rule(rule).spec).keys()
-        own = {name: settings.pop(name) for name in list(settings) if name in options}
         try:
+            if rule is None and options:
+                rule = rule_with_options({name: settings[name] for name in options})
+            if rule is not None:
+                options |= settings.keys() & options_of(find_rule(rule).spec).keys()
+            own = {name: settings.pop(name) for name in list(settings) if name in options}
             return cls(
                 name=text,
                 key=None if rule is None else {"rule": rule, **own},
@@ -227,8 +228,9 @@ class Cell(_Table):
                 group=curve or "unmarked",
                 at=float(settings.get("temperature", 1.0)),
             )
-        except ValueError as error:
-            raise SettingsError(f"{text!r} is not a cell: {error}") from None
+        except (ValueError, SettingsError) as error:
+            problem = field_problems(error) if isinstance(error, ValidationError) else error
+            raise SettingsError(f"--cell {text} cannot be made: {problem}") from None
 
     @field_validator("key")
     @classmethod
