@@ -88,7 +88,7 @@ def test_pictures_are_drawn_again_from_stored_numbers(tmp_path: Path) -> None:
     (path,) = draw_again(load_experiment("rivals"), "builtin", numbers, tmp_path)
     assert path.name == "rivals.png"
     assert path.read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(InputError, match="holds no number that a picture of edits shows"):
+    with pytest.raises(InputError, match="no number that a picture of edits shows was measured"):
         draw_again(load_experiment("edits"), "builtin", numbers, tmp_path)
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="holds no numbers of a report"):
