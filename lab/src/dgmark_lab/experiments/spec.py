@@ -134,7 +134,7 @@ class Attack(_Table):
     """An attack at several strengths; strength 0 is the unchanged text.
 
     Attributes:
-        name: name of an attack in `dgmark_lab.attacks`.
+        name: name of an installed attack.
         label: its name in the report, and the key of the paper's numbers.
         option: the option that takes the strength.
         values: the strengths.
@@ -327,10 +327,17 @@ class Experiment(_Table):
         """All cells: those that the file lists, at each of their temperatures."""
         return [cell for listed in self.listed for cell in listed.points]
 
-    @property
-    def scored_under(self) -> Mapping[str, Condition]:
-        """What is done to the texts before they are scored, by name."""
-        return CONDITIONS[self.conditions or ("rivals" if self.view == "rivals" else "edits")]
+    def scored_under(self, setup: SetupName) -> dict[str, Condition]:
+        """What is done to the texts before they are scored, by name: a set of the view, and the attacks."""
+        sets: dict[Step, ConditionSet] = {"frontier": "edits", "rivals": "rivals"}
+        known = CONDITIONS[self.conditions or sets[self.view]] if self.view in sets else {}
+        own = {
+            f"{attack.label} {value:g}": Condition(attack.steps_at(value))
+            for attack in self.attacks
+            if setup in attack.setups
+            for value in attack.values
+        }
+        return known | own
 
     @model_validator(mode="after")
     def _names_agree(self) -> "Experiment":

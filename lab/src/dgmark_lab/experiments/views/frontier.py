@@ -112,7 +112,7 @@ def _scores(run: StoredRun, cell: CellRows) -> dict[str, Scores]:
     found: dict[str, Scores] = {}
     if cell.cell.key is None:
         return found
-    for name, condition in run.experiment.scored_under.items():
+    for name, condition in run.scored_under.items():
         attacked = run.attacked(cell, condition.steps)
         if len(attacked.rows) < len(cell.rows):
             continue
