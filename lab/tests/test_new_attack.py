@@ -47,10 +47,13 @@ def test_the_attack_of_the_page_is_listed_and_changes_texts(code: Path, tmp_path
 
 
 def test_the_experiment_of_the_page_says_what_the_attack_leaves_and_draws_its_point(code: Path, tmp_path: Path) -> None:
-    experiment = parse_toml(EXPERIMENT, Experiment, "the page")
+    more = '[[cells]]\nname = "of the setup"\nkey = { rule = "kgw" }\n'
+    content = EXPERIMENT.replace('cache = "dual"', 'cache = "dual", temperature = 0.7')
+    experiment = parse_toml(content + more, Experiment, "the page")
     store = run_toy(experiment, tmp_path / "runs", length=32)
     made, section = report_toy(experiment, store)
     name = "dgmark, default key, T = 0.6"
+    assert numbers_of(section)["of the setup, T = 0.7", "found, as written"].count == 2
     assert numbers_of(section)[name, "found, typos 0.2"].count == 2
     page = to_page(made, section)
     assert "| found, typos 0.1, % | found, typos 0.2, % |" in page
@@ -61,7 +64,7 @@ def test_the_experiment_of_the_page_says_what_the_attack_leaves_and_draws_its_po
     store.write_plan("typos", {**store.read_plan("typos"), "judge": {"hash": "made-up"}})
     _, section = report_toy(experiment, store)
     (picture,) = section.figures.values()
-    assert [[np.size(line.get_xdata()) for line in axes.lines] for axes in picture.axes] == [[1], [1]]
+    assert [[np.size(line.get_xdata()) for line in axes.lines] for axes in picture.axes] == [[1, 1], [1, 1]]
 
 
 def test_a_package_that_does_not_work_is_named(code: Path) -> None:

@@ -123,6 +123,11 @@ class CellRows:
         return self.cell.name
 
     @property
+    def temperature(self) -> float:
+        """The temperature at which its texts were drawn, if it was run."""
+        return float((self.plan or {})["settings"]["temperature"])
+
+    @property
     def complete(self) -> bool:
         """Whether all requested texts exist."""
         return len(self.rows) + self.left_out >= self.requested

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WEIGHTED = ", weighted"
 _AT = ", T = "
-_NOT_JUDGED = "it is drawn over the perplexity, which was measured of no marked text: run the experiment with a judge"
+_NOT_JUDGED = "it is drawn over the perplexity, which no marked text has: set perplexity = true, run with a judge"
 _PLACES = ("measured here", "the paper's numbers")
 
 
@@ -159,7 +159,7 @@ def _diversity(experiment: Experiment, quantities: Sequence[Quantity], about: Ab
         if (cell.name, "perplexity") in known:
             line = lines.setdefault(cell.group, Line(cell.group))
             line.points.append((known[cell.name, "distinct-2"], known[cell.name, "perplexity"]))
-            line.labels.append(f"{cell.at or 0.0:g}")
+            line.labels.append("" if cell.at is None else f"{cell.at:g}")
     if not lines:
         raise InputError(_NOT_JUDGED)
     judged = [one for (_, name), one in known.items() if name == "perplexity"]

@@ -135,7 +135,7 @@ def _measured(run: StoredRun, cell: CellRows, scores: Mapping[str, Scores]) -> M
     if edited := [found[name] for name in EDITS if name in found]:
         others[EDITED] = np.mean(edited, axis=0)
     return Measured(
-        temperature=float(cell.cell.at or 0.0),
+        temperature=cell.temperature,
         diversity=np.array([distinct_ngrams(ids, 2) for ids in cell.ids]),
         nats=nats,
         tokens=tokens,

@@ -89,7 +89,7 @@ def _scored(cell: CellRows, reader: LanguageModel | None, rows: list[Row]) -> li
 def _of_cell(run: StoredRun, cell: CellRows) -> list[Quantity]:
     """The numbers of a cell by each of its tests; of an unmarked one what it costs."""
     cost = _cost(run, cell)
-    at = f", T = {cell.cell.at or 0.0:g}"
+    at = f", T = {cell.temperature:g}"
     if cell.cell.key is None:
         return quantities_of(f"{cell.cell.group or cell.name}{at}", cost)
     found = []
