@@ -26,7 +26,7 @@ from dgmark.checkpoint.gguf import GgufHeader, option_named, read_header
 from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture, causal_config
-from dgmark.models.builtin_base import NARRATOR_BASE, base_folder
+from dgmark.models.assembly import NARRATOR_BASE, base_folder
 from dgmark.models.causal_gguf import INSTEAD, load_causal_gguf
 from dgmark.models.denoiser import check_values
 from dgmark.models.gguf import gguf_tokenizer

@@ -42,7 +42,7 @@ def load_surprisal_model(
             raise SettingsError("the context of a model on a server is set where it is served: leave it out here")
         return LanguageEndpoint.at(name)
     with needed_extra("generate", "a language model that reads along"):
-        from dgmark.models.builtin_base import NARRATOR_BASE
+        from dgmark.models.assembly import NARRATOR_BASE
         from dgmark.models.language_model import BUILTIN_JUDGE, LanguageModel
     if name == OWN:
         suits = load_tokenizer(BUILTIN).fingerprint == tokenizer_fingerprint
