@@ -168,13 +168,7 @@ def _with_mlx(name_or_path: str | os.PathLike[str], revision: str | None, family
 def find_with_weights(
     name_or_path: str | os.PathLike[str], revision: str | None = None, family: str | None = None
 ) -> tuple[Checkpoint, Architecture]:
-    """Find a checkpoint and its weights; weights of a hub id are fetched only after its config.json is checked.
-
-    Raises:
-        ModelNotFound: there is no such model.
-        CheckpointFormat: the checkpoint belongs to no family that can be loaded.
-        SettingsError: no family has this name.
-    """
+    """Find a checkpoint and its weights; weights of a hub id are fetched only after its config.json is checked."""
     checkpoint = find_checkpoint(name_or_path, revision)
     if checkpoint.folder.is_file():
         raise CheckpointFormat(f"{checkpoint.folder} is a GGUF file: give the model's folder or hub id")
@@ -197,9 +191,6 @@ def default_dtype(device: torch.device) -> torch.dtype:
     """$DGMARK_DTYPE; else bf16 if the device has matrix units for it (GPUs from Ampere on, CPUs with AMX), else fp32.
 
     Decided by capability and not by timing, so that one machine always gives the same text.
-
-    Raises:
-        SettingsError: the variable names no number format.
     """
     stated = os.environ.get(DTYPE_VARIABLE)
     if stated:

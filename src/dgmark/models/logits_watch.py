@@ -17,12 +17,6 @@ class LogitsWatch:
 
     A position is faulty if it has NaN or +inf among its logits (also once they are divided by the temperature), or if
     no id that may be written has a logit above -inf. Single ids with -inf are allowed: models rule out ids with it.
-
-    Args:
-        name: the model's name.
-        vocab_size: the last axis of its logits.
-        forbidden: ids that no position may take.
-        temperature: temperature of the sampling distribution; 0 is greedy.
     """
 
     def __init__(self, name: str, vocab_size: int, forbidden: Int[Tensor, " f"], temperature: float) -> None:
@@ -44,13 +38,8 @@ class LogitsWatch:
     ) -> None:
         """Check the logits of a forward and the candidates that were taken from them, without waiting for the device.
 
-        Args:
-            step: number of the step.
-            low: the window's first place in the region.
-            rows: the row of the decode that each canvas comes from.
-            masked: which places of the window are masked; only these are checked.
-            logits: the model's logits at the window.
-            tokens: the candidate at each masked place.
+        Only masked places are checked. `low` is the window's first place in the region, and `rows` are the rows of the
+        decode that the canvases come from.
         """
         # one pass: the largest logit is NaN if any is, +inf if any is, and -inf only if all are
         peaks, chosen = logits.amax(-1), logits.gather(-1, tokens[..., None])[..., 0]

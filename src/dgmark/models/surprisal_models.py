@@ -27,11 +27,6 @@ def load_surprisal_model(
         tokenizer_fingerprint: of the tokenizer of the texts.
         device: of a model that is computed here, a torch device.
         context: of a model that is computed here, the most tokens that it reads at once.
-
-    Raises:
-        ModelError: the model cannot be loaded.
-        SettingsError: the name is no text or empty, or the model cannot read that much context.
-        MissingExtra: a package that is needed is not installed.
     """
     if not instance("the surprisal model", name, str).strip():
         raise SettingsError(
