@@ -42,9 +42,6 @@ def is_byte_bpe(folder: Path) -> bool:
     """Whether the folder holds vocab.json and merges.txt of Dream or Qwen2.
 
     RoBERTa and GPT-2 use the same file names but split text differently.
-
-    Raises:
-        CheckpointFormat: tokenizer_config.json or config.json cannot be read.
     """
     if not (os.path.isfile(folder / "vocab.json") and os.path.isfile(folder / "merges.txt")):
         return False
@@ -58,10 +55,8 @@ def is_byte_bpe(folder: Path) -> bool:
 def read_byte_bpe(folder: Path) -> Tokenizer:
     """Read the tokenizer of a folder with vocab.json and merges.txt.
 
-    Added tokens come from tokenizer_config.json, or else from added_tokens.json.
-
-    Raises:
-        CheckpointFormat: a file is unreadable, or the ids of added tokens leave gaps.
+    Added tokens come from tokenizer_config.json, or else from added_tokens.json; if their ids leave gaps, it is a
+    CheckpointFormat.
     """
     try:
         model = BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
@@ -90,11 +85,7 @@ def byte_bpe_rule(header: GgufHeader) -> str | None:
 
 
 def gguf_byte_bpe(header: GgufHeader) -> Tokenizer:
-    """Make the tokenizer of a GGUF file from its tokens, their merges, and the name of its rule for splitting text.
-
-    Raises:
-        CheckpointFormat: it is not a byte-level BPE, its rule is unknown here, or its parts do not fit together.
-    """
+    """Make the tokenizer of a GGUF file from its tokens, their merges, and the name of its rule for splitting text."""
     if (split := byte_bpe_rule(header)) is None:
         kind, other = (header.fields.get(f"tokenizer.ggml.{field}") for field in ("model", "pre"))
         raise CheckpointFormat(

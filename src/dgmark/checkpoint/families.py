@@ -405,16 +405,7 @@ REFUSED = {
 
 
 def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
-    """The family of a checkpoint, recognised from its config.json.
-
-    Args:
-        checkpoint: the checkpoint.
-        name: the family's name, where config.json does not tell.
-
-    Raises:
-        CheckpointFormat: it is of no family that can be loaded.
-        SettingsError: no family has this name.
-    """
+    """The family of a checkpoint, by its config.json or, where that does not tell, by the family's name."""
     if name is not None:
         if not isinstance(name, str) or name not in FAMILIES:
             raise SettingsError(f"family {shown(name)} is not one of: {', '.join(FAMILIES)}")

@@ -151,13 +151,7 @@ def load_tokenizer(name_or_path: str | os.PathLike[str] = BUILTIN, revision: str
 
 
 def read_tokenizer(path: Path, name: str) -> Tokenizer:
-    """Read the tokenizer of a folder (tokenizer.json, or vocab.json and merges.txt), a `tokenizer.json` or a GGUF file.
-
-    Raises:
-        ModelNotFound: the folder holds no tokenizer.
-        CheckpointFormat: the file is not a fast tokenizer, a GGUF file from which it cannot be made, or a token has
-            another id than the file states.
-    """
+    """Read the tokenizer of a folder (tokenizer.json, or vocab.json and merges.txt), of such a file or a GGUF file."""
     if is_gguf(path):
         return wrap(gguf_byte_bpe(read_header(path)), name)
     file = path if path.is_file() else path / "tokenizer.json"

@@ -101,15 +101,7 @@ class KeyCheck:
 
 
 def check_on_texts(detector: Detector, texts: Iterable[tuple[str, Content]]) -> KeyCheck:
-    """Test texts that the key did not mark.
-
-    Args:
-        detector: the detector of the deployed key.
-        texts: the id of each text, and the text or its token ids.
-
-    Raises:
-        VocabularyMismatch: an id lies outside the key's vocabulary.
-    """
+    """Test texts that the key did not mark, or their token ids, each with its id, by the deployed key's detector."""
     ids, p_values, samples = list[str](), list[float](), list[frozenset[int]]()
     for name, content in texts:
         ids.append(name)

@@ -101,12 +101,7 @@ AnyScorer = Scorer | RowKeys
 
 
 def detect_rows(scorer: AnyScorer, rows: Sequence[tuple[TextOrIds, object]]) -> list[Detection | DgmarkError]:
-    """Test the text of each row, by its key where rows name keys; in the place of one that cannot be tested, its error.
-
-    Args:
-        scorer: the scorer.
-        rows: texts, and the names of their keys.
-    """
+    """Test each row's text, by its key where rows name keys; in the place of one that cannot be tested, its error."""
     texts, names = [text for text, _ in rows], [name for _, name in rows]
     if isinstance(scorer, RowKeys):
         return scorer.detect_many(texts, names)

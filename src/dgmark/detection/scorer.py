@@ -41,13 +41,7 @@ class Scorer(ABC):
         """The detection of each text, or its error."""
 
     def detect(self, text_or_ids: TextOrIds) -> Detection:
-        """Score one text, or the token ids of one response; see `Detector.detect`.
-
-        Raises:
-            InputError: the tokenizer cannot encode the text, because it has no unknown token.
-            VocabularyMismatch: an id lies outside the vocabulary.
-            SettingsError: the input is neither a text nor ids.
-        """
+        """Score one text, or the token ids of one response; see `Detector.detect`."""
         return self.detect_many([content_of(text_or_ids)])[0]
 
     @overload

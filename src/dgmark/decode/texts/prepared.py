@@ -260,12 +260,7 @@ def with_defaults_of_rule(
 
 
 def check_marking(model: Denoiser, key: WatermarkKey | None, config: DecodeConfig) -> None:
-    """Refuse a key that is not the model's, and settings under which it leaves no mark.
-
-    Raises:
-        KeyFileError: the key is bound to another tokenizer or vocabulary.
-        SettingsError: the key is not a `WatermarkKey`, or its rule refuses a setting or the key.
-    """
+    """Refuse a key that is not the model's, and settings under which it leaves no mark."""
     check_key(key, or_none=True)
     if key is not None:
         key.check_model(model)
@@ -279,13 +274,7 @@ def _canvas_after(model: Denoiser, length: int, prompt: Prompt, *, chat: bool) -
 
 
 def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = False) -> list[int]:
-    """Encode a prompt, or a message in the model's chat template, that leaves room for `length` more tokens.
-
-    Raises:
-        SettingsError: the prompt is neither a text nor token ids.
-        InputError: the prompt has no token, or an id that the model does not have.
-        PromptTooLong: the prompt leaves no room for `length` tokens.
-    """
+    """Encode a prompt, or a message in the model's chat template, that leaves room for `length` more tokens."""
     content = content_of(prompt)
     if isinstance(content, str):
         ids = chat_prompt(model, content) if chat else encode_text(model, content)

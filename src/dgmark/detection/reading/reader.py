@@ -72,17 +72,10 @@ class LocatedTokens:
 
 
 class Reader:
-    """Reads texts and ids for the keys of one tokenizer.
+    """Reads texts and ids for the keys of one tokenizer, any of which names it and the size of the vocabulary.
 
-    Args:
-        key: any of these keys; it names the tokenizer and the size of the vocabulary.
-        tokenizer: the model's tokenizer, or its folder or file; by default the one the key names, loaded when first
-            needed.
-        surprisal_model: the language model that reads along; None for none.
-
-    Raises:
-        TokenizerMismatch: the tokenizer is not the key's.
-        SettingsError: the model is none.
+    By default the tokenizer is loaded when first needed; another one must be the key's. A language model may read
+    along.
     """
 
     def __init__(
@@ -104,12 +97,7 @@ class Reader:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer.
-
-        Raises:
-            ModelNotFound: the tokenizer that the key names is unavailable.
-            TokenizerMismatch: the tokenizer that the key names has changed.
-        """
+        """The tokenizer."""
         spec = self._key.spec
         try:
             tokenizer = load_tokenizer(spec.tokenizer)
@@ -123,16 +111,8 @@ class Reader:
         return tokenizer
 
     def read(self, content: TextOrIds, only: Ranges | None = None) -> ScoredIds:
-        """Read the scored tokens of a text, or of the ids of one response.
-
-        Args:
-            content: the text or ids, as `dgmark.arguments` accepts them.
-            only: ranges [start, end) to score, in characters (in indices for ids); tokens that straddle an edge are
-                left out.
-
-        Raises:
-            VocabularyMismatch: an id lies outside the key's vocabulary.
-            SettingsError: the input is neither a text nor ids, or a range is empty or lies outside the text.
+        """Read the scored tokens of a text or of the ids of one response, or those of some ranges; see
+        `Detector.detect`.
         """
         content = content_of(content)
         if only is not None:

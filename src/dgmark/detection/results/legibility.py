@@ -39,16 +39,8 @@ def of_document(
 ) -> Detection:
     """The detection of the text of a document, which is `uncertain` where too much of the document was not read.
 
-    Args:
-        detection: the detection of the text.
-        reader: the reader of its scorer.
-        content: the text; ids stand in no document.
-        incomplete: whether something was left out of the document.
-        uncertain_because: why a text without the mark cannot be called that, if so: "unread", "not_shown" or
-            "markup".
-
-    Raises:
-        InputError: the text does not look like text, and no mark was found in it.
+    `uncertain_because` says why a text without the mark cannot be called that, if so: "unread", "not_shown" or
+    "markup". A text without the mark that does not look like text is an InputError; ids stand in no document.
     """
     if detection.verdict != "watermarked" and not detection.spans and isinstance(content, str):
         strange = share_of_no_language(content, reader.tokenizer)

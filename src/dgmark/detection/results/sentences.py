@@ -39,9 +39,6 @@ def rarity(p_value: float) -> str:
     """How rarely something of this probability happens, rounded so as to claim less: "1 in 7 million", or "90%".
 
     It ends at "1 in 1,000 trillion".
-
-    Args:
-        p_value: a probability in (0, 1].
     """
     times = math.floor(1 / max(p_value, RAREST) * (1 + 1e-9))
     digits = 10 ** (len(str(times)) - 1)
@@ -79,11 +76,8 @@ def symbol(found: Finding) -> str:
 
 
 def verdict_sentence(found: Finding, *, public: bool = False) -> str:
-    """The verdict in one or two sentences.
-
-    Args:
-        found: the detection.
-        public: leave out how rare the match is, which helps those who remove the mark.
+    """The verdict in one or two sentences; in public without how rare the match is, which helps those who remove the
+    mark.
     """
     text = "the part of this text that was read" if found.incomplete else "this text"
     if found.verdict == "watermarked":

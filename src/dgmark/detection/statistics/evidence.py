@@ -32,11 +32,8 @@ _MOST_TAILS = 32
 class Evidence:
     """What the matching pairs of a text say, all of which count alike.
 
-    Args:
-        pairs: the distinct pairs of the text.
-
     Attributes:
-        pairs: these.
+        pairs: the distinct pairs of the text.
         values: how much each of them counts, as a whole number.
     """
 
@@ -91,10 +88,7 @@ class Evidence:
     ) -> list[Float[np.ndarray, " subkeys"]]:
         """The log likelihood ratios of a mark of each strength to none: of coins with chances (1 + strength) / 2.
 
-        Args:
-            heads: the value of the matching pairs, under each sub-key.
-            inside: which of the distinct pairs are looked at.
-            strengths: the strengths.
+        The heads are the value of the matching ones among the pairs inside, under each sub-key.
         """
         return [heads * math.log1p(s) + (len(inside) - heads) * math.log1p(-s) for s in strengths]
 
@@ -104,12 +98,7 @@ class Evidence:
 
 
 class WeightedEvidence(Evidence):
-    """Each pair counts by how much choice its tokens had, as a language model sees the text.
-
-    Args:
-        pairs: the distinct pairs.
-        surprisal: the surprisal of each token.
-    """
+    """Each pair counts by how much choice its tokens had, as a language model sees the text."""
 
     kind: TestKind = "weighted"
 
@@ -218,14 +207,8 @@ def close_log_tails(
 ) -> Float[np.ndarray, " sums"]:
     """About the logarithm of each tail, by coins of one weight that have the same second and fourth cumulant.
 
-    It says which tails are worth computing; no p-value rests on it. 0 where the heads have no more than half of the
-    weight.
-
-    Args:
-        heads: the weight of the heads.
-        total: the weight of all coins.
-        squares: the sum of the squares of the weights.
-        fourths: the sum of their fourth powers.
+    It says which tails are worth computing; no p-value rests on it. The heads, all coins, and the second and fourth
+    powers of these are given as sums of weights. 0 where the heads have no more than half of the weight.
     """
     more = 2 * heads > total
     coins = np.where(more, squares.astype(float) ** 2 / np.maximum(fourths, 1), 1)

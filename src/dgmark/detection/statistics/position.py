@@ -40,11 +40,8 @@ def balance_of(spec: PositionSpec, distinct: Iterable[int]) -> float:
 
     A table of N ids gives each group N / m of them (one more or less), so the groups of different tokens are not quite
     independent. U tokens have any particular groups with at most this factor times the chance m^-U; see
-    docs/statistics-position.md. All p-values are corrected for it.
-
-    Args:
-        spec: the key's spec.
-        distinct: how many distinct tokens each segment has. Segments have independent tables.
+    docs/statistics-position.md. All p-values are corrected for it. The numbers of distinct tokens are those of the
+    segments, which have independent tables.
     """
     log, size, modulus = 0.0, spec.table_size, spec.modulus
     for tokens in distinct:
@@ -64,13 +61,7 @@ def _log_factorial(number: int) -> float:
 def window_statistic(
     matched: Bool[np.ndarray, "n *keys"], modulus: int, window: int = DEFAULT_WINDOW
 ) -> Float[np.ndarray, " *keys"]:
-    """The paper's z_win: the mean squared z-score of the n - window + 1 windows; 1, its mean under fair coins, if none.
-
-    Args:
-        matched: whether each token matches.
-        modulus: number of groups m.
-        window: tokens of each window.
-    """
+    """The paper's z_win: the mean squared z-score of the windows; 1, its mean under fair coins, if there is none."""
     if len(matched) < window:
         return np.ones(matched.shape[1:])
     counts = np.cumsum(matched, axis=0, dtype=np.int64)
@@ -133,16 +124,7 @@ class PositionOptions(RuleOptions):
 
 
 class PositionTest(TextTest):
-    """The test of one key on one text.
-
-    Args:
-        key: a key of rule "position".
-        tokens: the scored tokens.
-        settings: those of the detector, with `PositionOptions`.
-
-    Raises:
-        VocabularyMismatch: an id lies outside the key's vocabulary.
-    """
+    """The test of a key of rule "position" on one text, with `PositionOptions`."""
 
     options_type = PositionOptions
     figures_type = PositionFigures
@@ -172,12 +154,7 @@ class PositionTest(TextTest):
         return self.best.p_value
 
     def uncertain_because(self, share: float, level: float) -> Uncertain | None:
-        """Why this test would not find a typical mark in a text like this; None if it would.
-
-        Args:
-            share: the test's share of the rate.
-            level: the p-value to reach.
-        """
+        """Why this test would not find a typical mark in a text like this; None if it would."""
         scored, hypothesis = len(self.tokens.ids), self.hypotheses[0]
         if not scored:
             return "empty"

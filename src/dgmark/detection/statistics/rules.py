@@ -211,14 +211,8 @@ def language_model(
 ) -> SurprisalModel | None:
     """The language model that reads along, loaded if it is named, once each key's rule is known to take weights.
 
-    Args:
-        model: the model, or what `load_surprisal_model` takes: "builtin", a folder, a GGUF file, a hub id, an address.
-        keys: the keys, of one tokenizer.
-        context: of a model that is named, the most tokens that it reads at once.
-
-    Raises:
-        SettingsError: the rule of a key takes no weights, or there is a context and no model.
-        ModelError: the model cannot be loaded.
+    A name is what `load_surprisal_model` takes: "builtin", a folder, a GGUF file, a hub id, an address; the context is
+    the most tokens that such a model reads at once. The keys are of one tokenizer.
     """
     for key in keys if model is not None else ():
         check_weighs(key)
@@ -232,11 +226,7 @@ def language_model(
 
 
 def options_for(keys: Sequence[WatermarkKey], options: Mapping[str, Any]) -> list[RuleOptions]:
-    """The options of each key's test: those of some options that its rule has.
-
-    Raises:
-        SettingsError: the rule of no key has such an option, or a value is invalid.
-    """
+    """The options of each key's test: those that its rule has. One that no rule has is a SettingsError."""
     kinds = [rule_test(key).options_type for key in keys]
     known = {kind: {field.name for field in fields(kind)} for kind in kinds}
     for name in options.keys() - set().union(*known.values()):
