@@ -25,7 +25,7 @@ from dgmark.detection.reading.pair_weights import (
 )
 from dgmark.detection.reading.reader import ScoredIds
 from dgmark.detection.reading.surprisal import checked_surprisal, nats_of_tokens, text_of_ids
-from dgmark.detection.results.finding import TokenSpan
+from dgmark.detection.results.figures import TokenSpan
 from dgmark.detection.results.sentences import meaning
 from dgmark.detection.statistics.bigram import BigramTest
 from dgmark.detection.statistics.match_null import MatchNull

@@ -16,8 +16,8 @@ from dgmark.detection.reading.disguises.normalise import checked_steps, whole_le
 from dgmark.detection.reading.disguises.readings import TextReading, readings
 from dgmark.detection.reading.reader import Ranges, Reader, ScoredIds, at_words
 from dgmark.detection.reading.surprisal import SurprisalModel
-from dgmark.detection.results.finding import Phase, ScoredToken, Span, Verdict
-from dgmark.detection.results.result import Detection
+from dgmark.detection.results.detection import Detection
+from dgmark.detection.results.figures import Phase, ScoredToken, Span, Verdict
 from dgmark.detection.results.shading import Shade, shades_of
 from dgmark.detection.scorer import ReadingScorer, ReadText
 from dgmark.detection.statistics.p_values import adjusted_p, bonferroni_p

@@ -18,7 +18,7 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector, OwnRuleOptions, setting_of
 from dgmark.detection.reading.reader import Reader
 from dgmark.detection.reading.surprisal import SurprisalModel
-from dgmark.detection.results.result import Detection
+from dgmark.detection.results.detection import Detection
 from dgmark.detection.scorer import ReadingScorer, ReadText, Scorer
 from dgmark.detection.statistics.rules import language_model, options_for
 from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, each

@@ -11,7 +11,7 @@ from dgmark.arguments.checks import is_of, several, shown
 from dgmark.arguments.contents import TextOrIds
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector, ScoringSettings
-from dgmark.detection.results.result import Detection
+from dgmark.detection.results.detection import Detection
 from dgmark.detection.scorer import Scorer
 from dgmark.detection.statistics.rules import language_model
 from dgmark.errors import DgmarkError, InputError, SettingsError, each

@@ -10,7 +10,7 @@ from dgmark.arguments.contents import Content, TextOrIds, content_of, contents_o
 from dgmark.detection.reading.disguises.normalise import disguises_in
 from dgmark.detection.reading.disguises.readings import TextReading, readings
 from dgmark.detection.reading.reader import Reader, ScoredIds
-from dgmark.detection.results.result import Detection
+from dgmark.detection.results.detection import Detection
 from dgmark.errors import DgmarkError, each, together, without_errors
 
 # the tokens of a text, and its share of the false-positive rate

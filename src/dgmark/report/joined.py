@@ -13,8 +13,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dgmark.arguments.checks import visible_name
-from dgmark.detection.results.finding import Verdict
-from dgmark.detection.results.sentences import place, rarity
+from dgmark.detection.results.figures import Verdict
+from dgmark.detection.results.words import place, rarity
 from dgmark.errors import InputError
 from dgmark.report.page import check_report_path, template, unsigned_json, write_document
 from dgmark.report.rate import ChosenRate

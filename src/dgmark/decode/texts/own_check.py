@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.reading.reader import Ranges
-from dgmark.detection.results.finding import Verdict
+from dgmark.detection.results.figures import Verdict
 from dgmark.watermark.key import WatermarkKey
 
 

@@ -11,8 +11,8 @@ from typing import cast
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.reading.reader import Reader
-from dgmark.detection.results.finding import Uncertain
-from dgmark.detection.results.result import Detection
+from dgmark.detection.results.detection import Detection
+from dgmark.detection.results.figures import Uncertain
 from dgmark.errors import InputError
 
 _WORD = re.compile(r"(?<![^\W\d_])[A-Za-z]+(?![^\W\d_])")

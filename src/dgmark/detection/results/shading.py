@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dgmark.detection.results.finding import ScoredToken
+from dgmark.detection.results.figures import ScoredToken
 
 # of the levels from 1 on
 LEVELS = 3

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from dgmark.detection.reading.pair_weights import Surprisal, digest_of, weights_of
-from dgmark.detection.results.finding import TestKind, TokenSpan, WeightFigures
+from dgmark.detection.results.figures import TestKind, TokenSpan, WeightFigures
 from dgmark.detection.statistics.match_null import MatchNull
 from dgmark.detection.statistics.p_values import MIN_P, adjusted_p, log_bounds, log_tail, p_value_of, z_score
 from dgmark.detection.statistics.pairs import DistinctPairs

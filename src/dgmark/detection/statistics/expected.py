@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import sqrt
 from statistics import NormalDist
 
-from dgmark.detection.results.finding import Finding
+from dgmark.detection.results.detection import Detection
 from dgmark.detection.statistics.match_null import MatchNull
 from dgmark.detection.statistics.p_values import adjusted_p
 from dgmark.watermark.rules import find_rule
@@ -39,7 +39,7 @@ def expected_p(spec: WatermarkSpec, tokens: int, *, most: bool = False, refilled
     return adjusted_p(null.tail(int(matched)), share)
 
 
-def matched_by_chance(spec: WatermarkSpec, found: Finding) -> tuple[int, int]:
+def matched_by_chance(spec: WatermarkSpec, found: Detection) -> tuple[int, int]:
     """How many of a text's pairs (or tokens) would match by chance, without the key: about from this to that many.
 
     The first is the mean under one key, sub-key and shift; the second the median under those with the most matches. A

@@ -16,7 +16,8 @@ from jaxtyping import Bool, Float, Int
 
 from dgmark.arguments.checks import is_of, shown, whole
 from dgmark.detection.reading.reader import ScoredIds
-from dgmark.detection.results.finding import Finding, Phase, PositionFigures, Uncertain
+from dgmark.detection.results.detection import Detection
+from dgmark.detection.results.figures import Phase, PositionFigures, Uncertain
 from dgmark.detection.statistics.match_null import MatchNull, residue_counts
 from dgmark.detection.statistics.p_values import adjusted_p, z_score
 from dgmark.detection.statistics.rules import DetectionSettings, Expectation, RuleOptions, TextTest
@@ -188,7 +189,7 @@ class PositionTest(TextTest):
         share = UNCROPPED_SHARE if spec.rotation else 1 / spec.period
         return Expectation(int(min(float(tokens), 3.3 * tokens**0.6)), match, share)
 
-    def matched_tokens(self, detection: Finding) -> Bool[np.ndarray, " n"]:
+    def matched_tokens(self, detection: Detection) -> Bool[np.ndarray, " n"]:
         """Which tokens match at the shift of a detection of this text."""
         figures = detection.figures
         shift = figures.shift if isinstance(figures, PositionFigures) else self.best.shift

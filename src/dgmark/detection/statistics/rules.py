@@ -11,7 +11,8 @@ from jaxtyping import Bool, Float
 
 from dgmark.detection.reading.reader import ScoredIds
 from dgmark.detection.reading.surprisal import SurprisalModel
-from dgmark.detection.results.finding import TOKENS, Finding, RuleFigures, TokenSpan, Uncertain
+from dgmark.detection.results.detection import Detection
+from dgmark.detection.results.figures import TOKENS, RuleFigures, TokenSpan, Uncertain
 from dgmark.errors import DgmarkError, SettingsError, each
 from dgmark.watermark.key import WatermarkKey
 
@@ -128,7 +129,7 @@ class TextTest(ABC):
             `subkey`, `subkey_confidence` and `num_tokens_scored` (by default all tokens that were read).
         """
 
-    def matched_tokens(self, detection: Finding) -> Bool[np.ndarray, " n"] | None:  # noqa: ARG002
+    def matched_tokens(self, detection: Detection) -> Bool[np.ndarray, " n"] | None:  # noqa: ARG002
         """Which tokens match at the shift, or under the sub-key, of a detection of this text; None if none are shown.
 
         Without this, `dgmark detect --show` and reports mark no single tokens.
