@@ -151,10 +151,7 @@ LLADA = Family(
     model_types=("llada",),
     architectures=("LLaDAModelLM",),
     mask_tokens=("<|mdm_mask|>",),
-    known_ids={
-        126464: KnownIds(mask_id=126336, end_of_text=126081),
-        155136: KnownIds(mask_id=5, end_of_text=2),
-    },
+    known_ids={126464: KnownIds(mask_id=126336, end_of_text=126081), 155136: KnownIds(mask_id=5, end_of_text=2)},
     defaults={"length": 256, "block_length": 32, "strategy": "confidence"},
     chat=ChatTemplate("<|start_header_id|>{role}<|end_header_id|>\n\n{content}<|eot_id|>", begin="<|startoftext|>"),
     published=(
@@ -400,7 +397,7 @@ REFUSED = {
     "diffusion_gemma": "the sampler of DiffusionGemma's card outputs the most likely token of every position under the "
     "last forward, so the choice of positions decides no token of the text, and leaves no mark there; write with "
     "diffusers' DiffusionGemmaPipeline and dgmark's MarkingBlockRefinementScheduler, which commits tokens "
-    "(docs/models.md)",
+    "(docs/models.md)"
 }
 
 

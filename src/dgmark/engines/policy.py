@@ -24,16 +24,7 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.policy import MarkingPolicy, MarkingRequest
 
 # the settings of DecodeConfig that mean something inside an engine's own loop
-STEP_SETTINGS = (
-    "strategy",
-    "temperature",
-    "top_k",
-    "alpha",
-    "bias",
-    "commit",
-    "threshold",
-    "min_relative_reward",
-)
+STEP_SETTINGS = ("strategy", "temperature", "top_k", "alpha", "bias", "commit", "threshold", "min_relative_reward")
 # names, which values each takes, and what is wrong with others
 _Fields = Mapping[str, tuple[Callable[[Any], bool], str]]
 _SERVER_SETTINGS: _Fields = {

@@ -187,10 +187,7 @@ def load_gguf(checkpoint: Checkpoint, tokenizer: str | None = None, **options: i
         _check_agreement(runtime, words)
     (stated,) = checkpoint.require("max_position_embeddings")
     return GgufDenoiser(
-        **facts,
-        context_length=min(stated, family.context_length or stated),
-        dtype=_file_type(header),
-        runtime=runtime,
+        **facts, context_length=min(stated, family.context_length or stated), dtype=_file_type(header), runtime=runtime
     )
 
 

@@ -171,12 +171,7 @@ def load_mlx(checkpoint: Checkpoint, family: Family, context_length: int) -> Mlx
         raise misfit(checkpoint, error) from error
     kinds = {array.dtype for _, array in mlx.utils.tree_flatten(model.parameters())}
     floating = [name for name in ("bfloat16", "float16", "float32") if getattr(mx, name) in kinds]
-    return MlxDenoiser(
-        **facts,
-        context_length=context_length,
-        network=model.language_model,
-        dtype=floating[0],
-    )
+    return MlxDenoiser(**facts, context_length=context_length, network=model.language_model, dtype=floating[0])
 
 
 def unquantized(checkpoint: Checkpoint) -> Checkpoint:

@@ -214,10 +214,7 @@ class PositionTest(TextTest):
             return [self._hypothesis(best, 1 / spec.period)]
         crop = self._likeliest_crop()
         self._matching(0, crop)
-        return [
-            self._hypothesis(0, UNCROPPED_SHARE),
-            self._hypothesis(crop, (1 - UNCROPPED_SHARE) / self._max_crop),
-        ]
+        return [self._hypothesis(0, UNCROPPED_SHARE), self._hypothesis(crop, (1 - UNCROPPED_SHARE) / self._max_crop)]
 
     def _matching(self, *shifts: int) -> list[Bool[np.ndarray, " n"]]:
         """Which tokens match at each of these shifts; what shifts need of one segment is computed together."""
