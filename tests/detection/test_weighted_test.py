@@ -285,8 +285,8 @@ def test_ranges_are_scored_with_the_surprisal_of_the_whole_text() -> None:
     whole = Detector(PLAIN, surprisal_model=FIRST_SEEN).reader.locate(text)
     inside = (whole.offsets[:, 0] >= 100) & (whole.offsets[:, 1] <= 300)
     assert part.surprisal is not None
-    assert whole.scored.surprisal is not None
-    assert part.surprisal.nats.tolist() == whole.scored.surprisal.nats[inside].tolist()
+    assert whole.surprisal is not None
+    assert part.surprisal.nats.tolist() == whole.surprisal.nats[inside].tolist()
     assert Detector(PLAIN, surprisal_model=FIRST_SEEN).detect(text, only=[(100, 300)]).test == "weighted"
 
 

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import Any
 
 from dgmark.arguments.checks import visible_name
-from dgmark.arguments.digests import sha256_of
+from dgmark.arguments.contents import sha256_of
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring

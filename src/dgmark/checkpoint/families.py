@@ -419,11 +419,11 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
     by_architecture = [family for family in FAMILIES.values() if set(architectures) & set(family.architectures)]
     by_model_type = [family for family in FAMILIES.values() if model_type in family.model_types]
     found = by_architecture or by_model_type  # LLaDA-MoE bears LLaDA's model_type
-    marked = [one for one in found if one.marker_field is not None and checkpoint.config.get(one.marker_field)]
-    found = marked or [one for one in found if one.marker_field is None]
+    marked = [family for family in found if family.marker_field and checkpoint.config.get(family.marker_field)]
+    found = marked or [family for family in found if family.marker_field is None]
     if len(found) > 1:
         place = f"{checkpoint.name} {checkpoint.folder}"
-        named = [one for one in found if any(known.hub_id.split("/")[1] in place for known in one.published)]
+        named = [family for family in found if any(each.hub_id.split("/")[1] in place for each in family.published)]
         found = named or found
     if len(found) > 1:
         names = " or ".join(family.name for family in found)

@@ -243,12 +243,12 @@ def without_tokens(tokenizer: Tokenizer, ids: frozenset[int], text: str) -> Toke
 def _with_unknown_names(backend: tokenizers.Tokenizer, ids: frozenset[int]) -> tokenizers.Tokenizer:
     """The tokenizer with names for some tokens that nobody can write; all others keep their names and ids."""
     state = json.loads(backend.to_str())
-    names = {backend.id_to_token(one): f"\0{secrets.token_hex(16)}\0" for one in ids}
+    names = {backend.id_to_token(token_id): f"\0{secrets.token_hex(16)}\0" for token_id in ids}
     vocabulary = state["model"]["vocab"]
     if isinstance(vocabulary, list):
         state["model"]["vocab"] = [[names.get(token, token), score] for token, score in vocabulary]
     else:
-        state["model"]["vocab"] = {names.get(token, token): one for token, one in vocabulary.items()}
+        state["model"]["vocab"] = {names.get(token, token): token_id for token, token_id in vocabulary.items()}
     for token in state["added_tokens"]:
         token["content"] = names.get(token["content"], token["content"])
     return tokenizers.Tokenizer.from_str(json.dumps(state))

@@ -168,7 +168,7 @@ class Detector(ReadingScorer):
     def _spans(self, content: Content, reading: TextReading, tried: int) -> tuple[Span, ...]:
         """The spans of a reading of a text for one key, once the readings and keys that are tried share the rate."""
         located = self.reader.locate(reading.content)
-        found = self.test(located.scored).spans(self.fpr / tried)
+        found = self.test(located).spans(self.fpr / tried)
         starts, ends = located.offsets.T
         edges = [(int(starts[span.first]), int(ends[span.last - 1])) for span in found]
         if isinstance(reading.content, str):

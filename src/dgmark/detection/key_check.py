@@ -29,14 +29,9 @@ _Z = 1.959964  # of an interval of 95 %
 
 
 class LevelShare(NamedTuple):
-    """How many texts have a p-value of at most a level.
+    """How many texts have a p-value of at most a level, their share, and the ends of its 95 % interval (Wilson).
 
-    Attributes:
-        level: the level.
-        texts: how many do.
-        share: their share.
-        low: lower end of its 95 % interval (Wilson), as if texts were independent.
-        high: the upper end.
+    The interval is that of independent texts.
     """
 
     level: float
@@ -47,12 +42,9 @@ class LevelShare(NamedTuple):
 
 
 class Template(NamedTuple):
-    """Texts that share most of their pairs and stand out under this key.
+    """Texts, by their ids, that share most of their pairs and stand out under this key.
 
-    Attributes:
-        ids: the ids of the texts.
-        found: how many of them have p-values of at most `TEMPLATE_LEVEL`.
-        smallest: the smallest of their p-values.
+    So many of them have p-values of at most `TEMPLATE_LEVEL`, and this is the smallest one.
     """
 
     ids: tuple[str, ...]

@@ -51,7 +51,7 @@ class LogitsWatch:
         if not forwards:
             return
         # of all forwards together: an operation costs more than its numbers
-        columns = zip(*(one[3:] for one in forwards), strict=True)
+        columns = zip(*(forward[3:] for forward in forwards), strict=True)
         masked, peaks, tokens, chosen = (torch.cat([values.flatten() for values in column]) for column in columns)
         peaks = peaks.to(torch.promote_types(peaks.dtype, torch.float32))
         if self._temperature:
@@ -60,10 +60,10 @@ class LogitsWatch:
         faults = masked & ~(peaks.isfinite() & self._permitted[tokens] & (chosen > -torch.inf))
         if not faults.any():
             return
-        sizes = [one[3].numel() for one in forwards]
+        sizes = [forward[3].numel() for forward in forwards]
         by_forward = zip(forwards, torch.split(faults, sizes), torch.split(peaks, sizes), strict=True)
-        found = [(one, faulty.view(one[3].shape), peak) for one, faulty, peak in by_forward if faulty.any()]
-        concerned = {int(row) for one, faulty, _ in found for row in one[2][faulty.any(1)]}
+        found = [(forward, bad.view(forward[3].shape), peak) for forward, bad, peak in by_forward if bad.any()]
+        concerned = {int(row) for forward, faulty, _ in found for row in forward[2][faulty.any(1)]}
         (step, first, *_), faulty, peak = found[0]
         places = faulty.nonzero()[:, 1]
         low, high = first + int(places.min()), first + int(places.max())

@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from dgmark.arguments.checks import flag, instance, several, visible_name
-from dgmark.arguments.contents import TextOrIds, content_of
-from dgmark.arguments.digests import sha256_of
+from dgmark.arguments.contents import TextOrIds, content_of, sha256_of
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.detection.detector import check_fpr
 from dgmark.detection.results.detection import STATISTICS_VERSION, Detection, verdict_sentence

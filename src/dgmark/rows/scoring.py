@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.arguments.checks import as_path, flag, instance
-from dgmark.arguments.contents import TextOrIds
-from dgmark.arguments.digests import sha256_of
+from dgmark.arguments.contents import TextOrIds, sha256_of
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.reading.reader import Ranges, checked_ranges

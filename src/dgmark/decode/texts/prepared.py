@@ -56,13 +56,8 @@ def batches_of(kinds: Sequence[BatchKind]) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows that are decoded together.
-
-    Attributes:
-        rows: the number of each row's request.
-        canvas: their canvas, on the model's device.
-        side: what the watermark does to a step.
-        seeds: one for each row.
+    """Rows that are decoded together: the numbers of their requests, their canvas on the model's device, a seed for
+    each, and what the watermark does to a step.
     """
 
     rows: list[int]

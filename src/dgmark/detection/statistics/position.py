@@ -162,8 +162,7 @@ class PositionTest(TextTest):
         typical = math.ceil(scored * self.tables.spec.typical_match)
         if adjusted_p(hypothesis.p_value_of(min(typical, hypothesis.null.largest)), share) <= level:
             return None
-        once = np.eye(1, self.tables.spec.modulus, dtype=np.int64).repeat(scored, axis=0)
-        different = replace(hypothesis, null=MatchNull.of(once))
+        different = replace(hypothesis, null=MatchNull.of_distinct(scored, self.tables.spec.modulus))
         p_different = adjusted_p(different.p_value_of(min(typical, different.null.largest)), share)
         return "repetitive" if p_different <= level else "short"
 
