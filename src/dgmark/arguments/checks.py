@@ -106,7 +106,7 @@ def _not_huge(name: str, value: Number) -> Number:
 
 
 def as_path(value: Any, what: str) -> Path:
-    """An argument as a path of what is there, such as "a key file"; what no file can be named is a SettingsError."""
+    """The path that an argument states, of something such as "a key file"; what is not a path is a SettingsError."""
     return Path(path_text(value, what))
 
 

@@ -80,7 +80,7 @@ def find_checkpoint(
     """Find a built-in model by name, a local folder or GGUF file by path, or a checkpoint by hub id.
 
     An existing folder wins over a hub id; a `Path` is always a path. The revision is a branch, tag or commit of a hub
-    id, whose weights are fetched if asked for. An error offers these names.
+    id, whose weights are fetched if `weights` is set. Errors offer `names`.
     """
     try:
         name = path_text(name_or_path, "a model")

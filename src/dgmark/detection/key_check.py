@@ -31,7 +31,7 @@ _Z = 1.959964  # of an interval of 95 %
 class LevelShare(NamedTuple):
     """How many texts have a p-value of at most a level, their share, and the ends of its 95 % interval (Wilson).
 
-    The interval is that of independent texts.
+    The interval takes the texts as independent.
     """
 
     level: float
@@ -42,9 +42,9 @@ class LevelShare(NamedTuple):
 
 
 class Template(NamedTuple):
-    """Texts, by their ids, that share most of their pairs and stand out under this key.
+    """Texts that share most of their pairs and stand out under this key.
 
-    So many of them have p-values of at most `TEMPLATE_LEVEL`, and this is the smallest one.
+    Their ids, how many of them have p-values of at most `TEMPLATE_LEVEL`, and the smallest of their p-values.
     """
 
     ids: tuple[str, ...]

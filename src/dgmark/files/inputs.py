@@ -75,8 +75,8 @@ def _free_stdin() -> io.BufferedIOBase:
 def open_input(path: str, what: str = "a file") -> Iterator[io.BufferedIOBase]:
     """Open a file or pipe of the user's, or standard input for "-", which is not closed.
 
-    Where opening it, or reading it in the block, fails, the NoTexts asks for what the user should have named, such as
-    "a text file".
+    If it cannot be opened, or read in the block, a NoTexts asks for what the user should have named, such as "a text
+    file".
     """
     try:
         if path == STDIN:

@@ -61,7 +61,7 @@ def atomic_file(path: Path, *, over_protected: bool = False) -> Iterator[Path]:
     """Yield a temporary path next to `path`. If the block succeeds, its file is synced to disk and replaces `path`.
 
     Of a link, the file that it leads to is replaced. A file that is replaced keeps its permissions. One that nothing
-    makes again, such as a key, is replaced by its owner alone (`over_protected`). A folder or a device is an OSError.
+    makes again, such as a key, is a SettingsError unless `over_protected` is set; a folder or a device is an OSError.
     """
     path = Path(os.path.realpath(as_path(path, "the output")))
     if path.exists() and not path.is_file():

@@ -73,7 +73,7 @@ def filled_network(
 ) -> PreTrainedModel:
     """A network of transformers' class with the weights of a checkpoint: all of them, and no others.
 
-    `source` holds the arguments of `from_pretrained` that name the weights, or are them.
+    `source` has the arguments of `from_pretrained` that name or hold the weights.
     """
     with load_errors(checkpoint, placement.device):
         by_accelerate = _by_accelerate(placement.device, placement.device_map)

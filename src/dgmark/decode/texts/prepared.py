@@ -68,21 +68,15 @@ class Batch:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Checked and encoded requests, with everything needed to decode them.
+    """Checked and encoded requests, with everything needed to decode them; see `of` for the settings.
 
     One batch may hold rows with different keys or sub-keys of one rule, as far as the rule allows (`KeyedSide.kind`),
     and rows without a mark.
 
     Attributes:
-        model: the model.
-        config: the decoding settings.
         requests: the rows to decode.
         canvases: the canvas of each request by its number; one row, on the CPU.
         refused: the error of each request that cannot be decoded, by its number; empty if `of` was strict.
-        chat: whether prompts were put into the model's chat template.
-        pad: whether rows with prompts of different lengths are decoded together.
-        batch_size: largest number of rows decoded at once.
-        checker: checks each text that is written; None to check none.
     """
 
     model: Denoiser

@@ -88,7 +88,8 @@ class Evidence:
     ) -> list[Float[np.ndarray, " subkeys"]]:
         """The log likelihood ratios of a mark of each strength to none: of coins with chances (1 + strength) / 2.
 
-        The heads are the value of the matching ones among the pairs inside, under each sub-key.
+        `heads` is the value of the matching pairs under each sub-key; `inside` says which of the distinct pairs are
+        looked at.
         """
         return [heads * math.log1p(s) + (len(inside) - heads) * math.log1p(-s) for s in strengths]
 
@@ -207,8 +208,9 @@ def close_log_tails(
 ) -> Float[np.ndarray, " sums"]:
     """About the logarithm of each tail, by coins of one weight that have the same second and fourth cumulant.
 
-    It says which tails are worth computing; no p-value rests on it. The heads, all coins, and the second and fourth
-    powers of these are given as sums of weights. 0 where the heads have no more than half of the weight.
+    It says which tails are worth computing; no p-value rests on it. `heads` and `total` are the weights of the heads
+    and of all coins, `squares` and `fourths` the sums of the squares and of the fourth powers of the weights. 0 where
+    the heads have no more than half of the weight.
     """
     more = 2 * heads > total
     coins = np.where(more, squares.astype(float) ** 2 / np.maximum(fourths, 1), 1)

@@ -41,8 +41,8 @@ def balance_of(spec: PositionSpec, distinct: Iterable[int]) -> float:
 
     A table of N ids gives each group N / m of them (one more or less), so the groups of different tokens are not quite
     independent. U tokens have any particular groups with at most this factor times the chance m^-U; see
-    docs/statistics-position.md. All p-values are corrected for it. The numbers of distinct tokens are those of the
-    segments, which have independent tables.
+    docs/statistics-position.md. All p-values are corrected for it. `distinct` has the number of distinct tokens of each
+    segment; segments have independent tables.
     """
     log, size, modulus = 0.0, spec.table_size, spec.modulus
     for tokens in distinct:
