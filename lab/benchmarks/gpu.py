@@ -289,6 +289,8 @@ def random_network(size: Size, device: torch.device) -> NetworkDenoiser:
         context_length=4096,
         family=FAMILIES["llada"],
         dtype=dtype,
+        device=network.device,
+        pads=True,
         network=network,
     )
 

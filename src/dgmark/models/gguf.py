@@ -42,11 +42,6 @@ class GgufDenoiser(LoadedModel):
 
     runtime: "LlamaCpp" = field(repr=False)
 
-    @property
-    def pads(self) -> bool:
-        """True: padding is not computed at all."""
-        return True
-
     def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> "GgufSession":
         """Open a session, which runs the forwards of one decode; a cache other than "none" is a SettingsError."""
         if cache != "none":
@@ -187,7 +182,11 @@ def load_gguf(checkpoint: Checkpoint, tokenizer: str | None = None, **options: i
         _check_agreement(runtime, words)
     (stated,) = checkpoint.require("max_position_embeddings")
     return GgufDenoiser(
-        **facts, context_length=min(stated, family.context_length or stated), dtype=_file_type(header), runtime=runtime
+        **facts,
+        context_length=min(stated, family.context_length or stated),
+        dtype=_file_type(header),
+        pads=True,  # padding is not computed at all
+        runtime=runtime,
     )
 
 

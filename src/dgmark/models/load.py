@@ -56,16 +56,6 @@ class NetworkDenoiser(LoadedModel):
 
     network: PreTrainedModel = field(repr=False)
 
-    @property
-    def device(self) -> torch.device:
-        """The device on which the model takes its ids."""
-        return self.network.device
-
-    @property
-    def pads(self) -> bool:
-        """Whether sessions take padding."""
-        return self.family.block_origin == "response"  # else the blocks of the mask count padding as text
-
     def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> Session:
         """Open a session; a cache that the family lacks, or padding that it cannot ignore, is a SettingsError."""
         shift = self.family.shift
@@ -152,6 +142,8 @@ def load_model(
         **facts,
         context_length=_context_length(network.config, architecture.family),
         dtype=network.dtype,
+        device=network.device,
+        pads=architecture.family.block_origin == "response",  # else the blocks of the mask count padding as text
         network=network,
     )
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -31,21 +31,13 @@ class LoadedModel(ABC):
     dtype: torch.dtype | str
     block: int | None = None
     edit_ids: tuple[int, int] | None = None
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    pads: bool = False
 
     @property
     def defaults(self) -> Mapping[str, Any]:
         """Decoding settings of the family, with the block length of a checkpoint that states its own blocks."""
         return self.family.defaults_with(self.block)
-
-    @property
-    def device(self) -> torch.device:
-        """The device on which the model takes its ids."""
-        return torch.device("cpu")
-
-    @property
-    def pads(self) -> bool:
-        """Whether sessions take padding."""
-        return False
 
     @property
     def traits(self) -> Traits:
