@@ -113,7 +113,6 @@ class Tokenizer:
         return [list(encoding.ids) for encoding in batch]
 
     def _encoded(self, text: str) -> tokenizers.Encoding:
-        """The encoding of one text; an InputError if it has none."""
         try:
             return self.backend.encode(well_formed(text), add_special_tokens=False)
         except Exception as error:  # the Rust side raises bare Exception

@@ -127,7 +127,6 @@ def _rank(p_value: float) -> float:
 
 
 def _checked_keys(keys: Iterable[WatermarkKey]) -> list[WatermarkKey]:
-    """The keys as a list, once checked to be keys."""
     if isinstance(keys, str | PathLike | WatermarkKey):
         raise SettingsError(
             "Keyring takes a list of keys: load_keys('folder') reads those of a folder, "

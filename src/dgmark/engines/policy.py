@@ -149,7 +149,6 @@ def _step_config(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> De
 
 
 def _check_fields(what: str, given: Mapping[str, Any], known: _Fields) -> None:
-    """Refuse fields that are unknown, or have a value that they do not take."""
     unknown = sorted(given.keys() - known.keys())
     if unknown:
         raise SettingsError(f"there is no {what} {', '.join(unknown)}; the {what}s are {', '.join(known)}")

@@ -130,7 +130,6 @@ class LlamaCpp:
         return np.ctypeslib.as_array(self._llama.llama_get_logits(self._context), (total, self.vocab_size))
 
     def _reserve(self, positions: int) -> None:
-        """Make room for forwards of this many positions."""
         if positions <= self._size:
             return
         if self._size:

@@ -113,7 +113,6 @@ def _batches(windows: list[ReadWindow]) -> Iterator[list[ReadWindow]]:
 
 @torch.inference_mode()
 def _score(model: CausalModel, batch: Sequence[ReadWindow]) -> list[Float[np.ndarray, " _"]]:
-    """Return the nats of the scored tokens of each window."""
     longest = max(len(window.ids) for window in batch)
     ids = torch.zeros((len(batch), longest), dtype=torch.long)  # padding at the end does not affect the tokens before
     for row, window in enumerate(batch):

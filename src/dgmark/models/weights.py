@@ -196,7 +196,6 @@ def _check_report(report: dict[str, Any], checkpoint: Checkpoint) -> None:
 
 
 def _stated_in(checkpoint: Checkpoint) -> str:
-    """What states the sizes of a network."""
     return "its header" if checkpoint.folder.is_file() else "config.json"
 
 

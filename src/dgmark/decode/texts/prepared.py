@@ -257,7 +257,6 @@ def check_marking(model: Denoiser, key: WatermarkKey | None, config: DecodeConfi
 
 
 def _canvas_after(model: Denoiser, length: int, prompt: Prompt, *, chat: bool) -> Canvas:
-    """The canvas of a prompt and `length` masks."""
     ids = encode_prompt(model, prompt, length, chat=chat)
     return Canvas.after(torch.tensor([ids]), length, model.mask_id)
 

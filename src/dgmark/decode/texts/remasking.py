@@ -206,7 +206,6 @@ class Remasker:
 
 
 def _check_expression(keep: str | None) -> None:
-    """Refuse what is neither a regular expression nor None."""
     if keep is None:
         return
     if not is_of(keep, str):

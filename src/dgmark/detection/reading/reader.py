@@ -128,17 +128,17 @@ class Reader:
 
     def _locate_many(self, contents: Iterable[Content]) -> list[ScoredIds | DgmarkError]:
         """What `locate` finds of several; in the place of one that cannot be read, its error."""
-        located = each(lambda content: (content, self._located(content)), contents)
+        located = each(self._located, contents)
         if self.surprisal_model is None:
             return each(lambda pair: pair[1], located)
         return together(lambda some: together_or_each(self._with_surprisal, some), located)
 
-    def _located(self, content: Content) -> ScoredIds:
+    def _located(self, content: Any) -> tuple[Any, ScoredIds]:
         ids, offsets = self.encode(content)
         scored = self.scored(ids)
-        return replace(scored, offsets=offsets[scored.positions])
+        return content, replace(scored, offsets=offsets[scored.positions])
 
-    def _with_surprisal(self, located: Sequence[tuple[Content, ScoredIds]]) -> list[ScoredIds]:
+    def _with_surprisal(self, located: Sequence[tuple[Any, ScoredIds]]) -> list[ScoredIds]:
         texts = [
             (well_formed(content), tokens.offsets)
             if isinstance(content, str)

@@ -220,7 +220,6 @@ PAYLOAD_FIELDS = tuple(field.name for field in fields(Detection) if field.metada
 
 
 def _arrow_type(kind: Any) -> Any:
-    """The type of pyarrow of a field."""
     import pyarrow as pa
 
     known = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}

@@ -197,7 +197,6 @@ class PositionTest(TextTest):
 
     @property
     def _shifts(self) -> int:
-        """How many shifts are tried."""
         if self._phase == "start":
             return 1
         return self._max_crop + 1 if self.tables.spec.rotation else self.tables.spec.period

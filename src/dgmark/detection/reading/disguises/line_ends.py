@@ -127,7 +127,6 @@ def _short_lines(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _usual_distance(run: Sequence[_Line]) -> int:
-    """How many lines most lines of a run lie apart."""
     return Counter(after.number - line.number for line, after in pairwise(run)).most_common(1)[0][0]
 
 

@@ -186,7 +186,6 @@ def _narrowed(run: re.Match[str]) -> str:
 
 @cache
 def _shapes() -> dict[int, str]:
-    """The letters that are shapes of others."""
     letters = {}
     for letter in (chr(code) for codes in _SHAPES for code in codes):
         meant = unicodedata.normalize("NFKC", letter).strip("()")
