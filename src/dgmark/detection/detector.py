@@ -19,7 +19,7 @@ from dgmark.detection.reading.surprisal import SurprisalModel
 from dgmark.detection.results.detection import Detection
 from dgmark.detection.results.figures import Phase, ScoredToken, Span, Verdict
 from dgmark.detection.results.shading import Shade, shades_of
-from dgmark.detection.scorer import ReadingScorer, ReadText
+from dgmark.detection.scorer import ReadText, Scorer, detections_of
 from dgmark.detection.statistics.p_values import adjusted_p, bonferroni_p
 from dgmark.detection.statistics.rules import DetectionSettings, TextTest, language_model, options_for, rule_test
 from dgmark.errors import DgmarkError, SettingsError, each
@@ -40,7 +40,7 @@ class OwnRuleOptions(TypedDict, total=False):
     max_crop: int
 
 
-class Detector(ReadingScorer):
+class Detector(Scorer):
     """Detects the mark of one key, or of any sub-key of one key.
 
     Args:
@@ -272,6 +272,10 @@ class Detector(ReadingScorer):
             SettingsError: an argument is of a wrong type or out of range.
         """
         return self.detection(self.test(tokens), len(tokens.ids), share)
+
+    def _detections(self, contents: list[Content]) -> list[Detection | DgmarkError]:
+        score, layout = self._score_many, self.reads_layout
+        return detections_of(contents, self.reader, score, steps=self.normalise, layout=layout)
 
     def _score_many(self, texts: list[ReadText]) -> list[Detection | DgmarkError]:
         """What `score` gives for each text at its share of the rate, or its error; some are tested together."""
