@@ -64,7 +64,7 @@ class NetworkDenoiser(LoadedModel):
         return CausalSession(
             self.network,
             cache,
-            block=self.block,
+            block=self.block_multiple,
             mask_id=self.mask_id,
             origin=self.family.block_origin,
             shift=shift,

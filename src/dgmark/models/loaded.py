@@ -13,13 +13,13 @@ from dgmark.checkpoint.families import Family
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import CheckpointFormat
-from dgmark.models.denoiser import CacheMode, Session, Traits
+from dgmark.models.denoiser import BlockOrigin, CacheMode, ConfidenceSource, Session
 from dgmark.models.special_ids import find_edit_ids, find_end_ids, find_mask_id
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedModel(ABC):
-    """A loaded model; it is a `Denoiser` and a `SessionDenoiser`."""
+    """A loaded model: a `Denoiser` and a `SessionDenoiser` with all `Traits` as plain attributes."""
 
     name: str
     tokenizer: Tokenizer
@@ -29,7 +29,9 @@ class LoadedModel(ABC):
     context_length: int
     family: Family
     dtype: torch.dtype | str
-    block: int | None = None
+    confidence_source: ConfidenceSource = "model"
+    block_origin: BlockOrigin = "response"
+    block_multiple: int | None = None
     edit_ids: tuple[int, int] | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     pads: bool = False
@@ -37,22 +39,7 @@ class LoadedModel(ABC):
     @property
     def defaults(self) -> Mapping[str, Any]:
         """Decoding settings of the family, with the block length of a checkpoint that states its own blocks."""
-        return self.family.defaults_with(self.block)
-
-    @property
-    def traits(self) -> Traits:
-        """The traits of the model, from its family and its runtime."""
-        return Traits(
-            name=self.name,
-            device=self.device,
-            dtype=self.dtype,
-            defaults=self.defaults,
-            confidence_source=self.family.confidence_source,
-            block_origin=self.family.block_origin,
-            block_multiple=self.block,
-            pads=self.pads,
-            edit_ids=self.edit_ids,
-        )
+        return self.family.defaults_with(self.block_multiple)
 
     @torch.inference_mode()
     def __call__(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
@@ -87,7 +74,9 @@ def stated_facts(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
         "edit_ids": find_edit_ids(checkpoint, family, {mask_id, *end_ids}),
         "vocab_size": checkpoint.vocab_size,
         "family": family,
-        "block": family.block_of(checkpoint),
+        "confidence_source": family.confidence_source,
+        "block_origin": family.block_origin,
+        "block_multiple": family.block_of(checkpoint),
     }
 
 

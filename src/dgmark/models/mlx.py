@@ -38,7 +38,7 @@ class MlxDenoiser(LoadedModel):
         check_exact(cache)
         if padding is not None:
             raise SettingsError(f"{self.name} cannot leave padding out: decode prompts of one length together")
-        return MlxSession(self.network, cache, self.block, self.mask_id)
+        return MlxSession(self.network, cache, self.block_multiple, self.mask_id)
 
 
 class MlxSession(RowSession):
