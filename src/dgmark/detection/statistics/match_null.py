@@ -184,7 +184,8 @@ class MatchNull:
 @lru_cache(maxsize=8)
 def _turns(width: int) -> Complex[np.ndarray, " width"]:
     """The powers of a root of unity: exp(-2 pi i k / width)."""
-    return np.exp(-2j * np.pi / width * np.arange(width))
+    turns: Complex[np.ndarray, " width"] = np.exp(-2j * np.pi / width * np.arange(width))
+    return turns
 
 
 @lru_cache(maxsize=4096)
