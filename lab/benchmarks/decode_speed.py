@@ -130,6 +130,7 @@ def random_llada2(builtin: NetworkDenoiser) -> NetworkDenoiser:
         vocab_size=vocabulary,
         network=network,
         family=LLADA2,
+        defaults=LLADA2.defaults,
         confidence_source=LLADA2.confidence_source,
         block_origin=LLADA2.block_origin,
         block_multiple=BLOCK,

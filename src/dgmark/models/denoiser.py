@@ -142,7 +142,7 @@ def traits_of(model: object) -> Traits:
     A model of your own needs neither. Its name is then that of its class, its device is the CPU, and it is decoded like
     LLaDA.
     """
-    stated = getattr(model, "traits", None)
+    stated = getattr(model, "traits", model)
     if isinstance(stated, Traits):
         return stated
     absent = object()

@@ -1,8 +1,7 @@
 """What every model that `load_model` returns has in common, whichever runtime computes its logits."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,33 +12,20 @@ from dgmark.checkpoint.families import Family
 from dgmark.checkpoint.folder import Checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.errors import CheckpointFormat
-from dgmark.models.denoiser import BlockOrigin, CacheMode, ConfidenceSource, Session
+from dgmark.models.denoiser import CacheMode, Session, Traits
 from dgmark.models.special_ids import find_edit_ids, find_end_ids, find_mask_id
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadedModel(ABC):
-    """A loaded model: a `Denoiser` and a `SessionDenoiser` with all `Traits` as plain attributes."""
+class LoadedModel(Traits, ABC):
+    """A loaded model with its traits: a `Denoiser` and a `SessionDenoiser`."""
 
-    name: str
     tokenizer: Tokenizer
     mask_id: int
     end_ids: tuple[int, ...]
     vocab_size: int
     context_length: int
     family: Family
-    dtype: torch.dtype | str
-    confidence_source: ConfidenceSource = "model"
-    block_origin: BlockOrigin = "response"
-    block_multiple: int | None = None
-    edit_ids: tuple[int, int] | None = None
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    pads: bool = False
-
-    @property
-    def defaults(self) -> Mapping[str, Any]:
-        """Decoding settings of the family, with the block length of a checkpoint that states its own blocks."""
-        return self.family.defaults_with(self.block_multiple)
 
     @torch.inference_mode()
     def __call__(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
@@ -65,6 +51,7 @@ def stated_facts(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
             f"{checkpoint.folder}: the tokenizer has {tokenizer.vocab_size} ids, the model {checkpoint.vocab_size}; "
             "they are not of one checkpoint"
         )
+    block = family.block_of(checkpoint)
     mask_id, end_ids = find_mask_id(checkpoint, tokenizer, family), find_end_ids(checkpoint, tokenizer, family)
     return {
         "name": checkpoint.name,
@@ -76,7 +63,8 @@ def stated_facts(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
         "family": family,
         "confidence_source": family.confidence_source,
         "block_origin": family.block_origin,
-        "block_multiple": family.block_of(checkpoint),
+        "block_multiple": block,
+        "defaults": family.defaults_with(block),
     }
 
 
