@@ -331,19 +331,14 @@ def _batches(texts: Sequence[ReadText]) -> Iterator[list[ReadText]]:
         yield batch
 
 
-class ScoringSettings(OwnRuleOptions, total=False):
-    """The keyword arguments of `Detector` but the tokenizer, for type checkers."""
+class DetectorSettings(OwnRuleOptions, total=False):
+    """The keyword arguments of `Detector`, for type checkers."""
 
+    tokenizer: Tokenizer | str | os.PathLike[str] | None
     fpr: float
     normalise: Sequence[str]
     keys_tested: int
     surprisal_model: SurprisalModel | str | None
-
-
-class DetectorSettings(ScoringSettings, total=False):
-    """The keyword arguments of `Detector`, for type checkers."""
-
-    tokenizer: Tokenizer | str | os.PathLike[str] | None
 
 
 def detect(text_or_ids: TextOrIds, key: WatermarkKey, **settings: Unpack[DetectorSettings]) -> Detection:
