@@ -137,10 +137,11 @@ class Traits:
 
 
 def traits_of(model: object) -> Traits:
-    """The traits of a model: its `traits`, or its plain attributes with the names of traits.
+    """The traits of a model: the model itself if it is of `Traits`, its `traits`, or its attributes with the names of
+    traits.
 
-    A model of your own needs neither. Its name is then that of its class, its device is the CPU, and it is decoded like
-    LLaDA.
+    A model of your own needs none of these. Its name is then that of its class, its device is the CPU, and it is
+    decoded like LLaDA.
     """
     stated = getattr(model, "traits", model)
     if isinstance(stated, Traits):
