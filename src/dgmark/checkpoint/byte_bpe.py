@@ -5,7 +5,6 @@ Dream ships a Python class for them, which dgmark does not run. That class split
 
 import os
 from pathlib import Path
-from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
@@ -45,10 +44,10 @@ def is_byte_bpe(folder: Path) -> bool:
     """
     if not (os.path.isfile(folder / "vocab.json") and os.path.isfile(folder / "merges.txt")):
         return False
-    tokenizer_class = _object(folder / "tokenizer_config.json").get("tokenizer_class")
+    tokenizer_class = read_object(folder / "tokenizer_config.json", or_empty=True).get("tokenizer_class")
     if isinstance(tokenizer_class, str):
         return tokenizer_class.removesuffix("Fast") in _CLASSES
-    model_type = _object(folder / "config.json").get("model_type")
+    model_type = read_object(folder / "config.json", or_empty=True).get("model_type")
     return isinstance(model_type, str) and model_type.lower() in _MODEL_TYPES
 
 
@@ -129,7 +128,7 @@ def _add(backend: Tokenizer, token: AddedToken) -> None:
 
 
 def _added_tokens(folder: Path) -> dict[int, AddedToken]:
-    stated = _object(folder / "tokenizer_config.json").get("added_tokens_decoder")
+    stated = read_object(folder / "tokenizer_config.json", or_empty=True).get("added_tokens_decoder")
     if stated:
         flags = ("special", "lstrip", "rstrip", "single_word", "normalized")
         return {
@@ -138,9 +137,5 @@ def _added_tokens(folder: Path) -> dict[int, AddedToken]:
         }
     return {
         int(token_id): AddedToken(token, special=True, normalized=False)
-        for token, token_id in _object(folder / "added_tokens.json").items()
+        for token, token_id in read_object(folder / "added_tokens.json", or_empty=True).items()
     }
-
-
-def _object(path: Path) -> dict[str, Any]:
-    return read_object(path) if path.is_file() else {}

@@ -167,8 +167,10 @@ def check_fetched(path: Path) -> None:
             )
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a checkpoint's file; anything else is a CheckpointFormat error."""
+def read_object(path: Path, *, or_empty: bool = False) -> dict[str, Any]:
+    """The JSON object in a checkpoint's file; empty for no file if `or_empty` is set. Others are CheckpointFormat errors."""
+    if or_empty and not path.is_file():
+        return {}
     check_fetched(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

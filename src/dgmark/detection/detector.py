@@ -195,10 +195,10 @@ class Detector(Scorer):
         _, offsets = self.reader.encode(reading.content)
         scored = self.reader.read(reading.content)
         test = self.test(scored)
-        matches, weights, shown = test.matched_tokens(detection), test.token_weights(), test.shown_tokens()
+        matches, weights, visible = test.matched_tokens(detection), test.token_weights(), test.shown_tokens()
         matched, weight = dict[int, bool](), dict[int, float]()
         for token, place in enumerate(scored.positions.tolist()):
-            if matches is not None and (shown is None or shown[token]):
+            if matches is not None and (visible is None or visible[token]):
                 matched[place] = bool(matches[token])
             if weights is not None:
                 weight[place] = float(weights[token])

@@ -294,8 +294,7 @@ def _opening(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
     for start in range(1, len(templated) - len(plain) + 1):
         if list(templated[start : start + len(plain)]) == plain:
             return tuple(templated[:start])
-    path = checkpoint.folder / "tokenizer_config.json"
-    settings = read_object(path) if path.is_file() else {}
+    settings = read_object(checkpoint.folder / "tokenizer_config.json", or_empty=True)
     token = settings.get("bos_token")
     content = token.get("content") if isinstance(token, dict) else token
     if settings.get("add_bos_token") is True and isinstance(content, str):

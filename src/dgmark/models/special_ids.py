@@ -72,8 +72,7 @@ def find_edit_ids(checkpoint: Checkpoint, family: Family, others: Collection[int
 
 def _mask_token_id(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -> int | None:
     names = list(family.mask_tokens)
-    path = checkpoint.folder / "tokenizer_config.json"
-    token = read_object(path).get("mask_token") if path.is_file() else None
+    token = read_object(checkpoint.folder / "tokenizer_config.json", or_empty=True).get("mask_token")
     content = token.get("content") if isinstance(token, dict) else token
     ids = (tokenizer.backend.token_to_id(name) for name in ([content] if isinstance(content, str) else []) + names)
     return next((i for i in ids if i is not None), None)
