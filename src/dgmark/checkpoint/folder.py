@@ -168,7 +168,7 @@ def check_fetched(path: Path) -> None:
 
 
 def read_object(path: Path, *, or_empty: bool = False) -> dict[str, Any]:
-    """The JSON object in a checkpoint's file; empty for no file if `or_empty` is set. Others are CheckpointFormat errors."""
+    """The JSON object in a checkpoint's file, {} for none if `or_empty` is set; others are CheckpointFormat errors."""
     if or_empty and not path.is_file():
         return {}
     check_fetched(path)
