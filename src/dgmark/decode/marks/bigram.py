@@ -15,11 +15,11 @@ from torch.nn.functional import pad
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.marks.keyed_side import KeyedSide
+from dgmark.decode.marks.pair_signs import pair_signs, pair_signs_on
 from dgmark.decode.marks.rules import UNUSED_WITHOUT_ORDER, Places, Window
-from dgmark.decode.marks.siphash import TensorSipHash
 from dgmark.errors import SettingsError
 from dgmark.models.host import waits
-from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
+from dgmark.watermark.bigram import BigramSpec, pair_key, pair_words
 from dgmark.watermark.hashes import Words
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as
@@ -82,12 +82,12 @@ class BigramSide(KeyedSide):
     fixed_shapes: bool = False
 
     _bits: _Bits = field(init=False)
-    _hash: TensorSipHash = field(init=False)
 
     def __post_init__(self) -> None:
         """Make what no captured step may make."""
         object.__setattr__(self, "_bits", _Bits.of(self.nearest, self.farthest, self.number.device))
-        object.__setattr__(self, "_hash", TensorSipHash(self.number.device))
+        if self.number.is_cuda:
+            pair_signs_on(self.number.device)
 
     @classmethod
     def kind(cls, key: WatermarkKey) -> tuple[int, int, str | None]:
@@ -263,13 +263,8 @@ class BigramSide(KeyedSide):
 
     def signs_of_pairs(self, words: Int[Tensor, "..."], rows: Int[Tensor, "..."]) -> Int8[Tensor, "..."]:
         """1 or -1 for the bit of each pair, 1 or 0, under the key of its row."""
-        if self.fixed_shapes or waits(words):
-            bits = matching_pairs(words, (self.first[rows], self.second[rows]), self.number[rows], self._hash)
-            return 2 * bits.view(torch.int8) - 1
-        # numpy has less to do for each operation
-        at, held = rows.numpy(), (self.first.numpy(), self.second.numpy(), self.number.numpy())
-        first, second, number = (values[at] for values in held)
-        return torch.from_numpy(2 * matching_pairs(words.numpy(), (first, second), number).view(np.int8) - 1)
+        signs: Tensor = pair_signs(words, rows, self.first, self.second, self.number)
+        return signs
 
     def _pairs_in_text(self, text: Int[Tensor, "canvases columns"]) -> Int[Tensor, " known"]:
         """The pairs of committed tokens of each canvas, ascending; negative where there is none."""
