@@ -44,8 +44,8 @@ def keyed_shares(
 
         shares    .4  .3  .1  .2
         signs      1  -1  -1   0
-        parts     .4   0   0   0  and   0  .3  .1   0
-        mass      .4  and  .4                            (all of the zeros moves)
+        mass      .4  of the ones, and  .4  of the zeros
+        moved      1  of either: all of the zeros moves, by which the ones double
         after     .8   0   0  .2
 
     Args:
@@ -55,17 +55,16 @@ def keyed_shares(
         bias: the probabilities of ones are then multiplied by exp(bias), and all divided by what this adds: no longer
             unbiased.
     """
-    kinds = torch.arange(1, -2, -2, dtype=shares.dtype, device=shares.device)[:, None]  # 1 and -1
-    # for each bit, which candidates are ones and which are zeros: (bits, k, 2, candidates)
-    sides = (signs.permute(2, 0, 1)[:, :, None] == kinds).contiguous()
-    strength, total = alpha * kinds, shares.sum(-1, keepdim=True) if bias else None
-    for side in sides:
-        parts = shares[:, None] * side
-        mass = parts.sum(-1, keepdim=True)
-        moved = strength * mass.amin(1, keepdim=True)  # to the ones, from the zeros; 0 where there is none of either
-        shares = shares + torch.bmm((moved / mass.clamp(min=_TINY)).mT, parts)[:, 0]
+    kinds = torch.arange(1, -2, -2, dtype=signs.dtype, device=signs.device)[:, None]  # 1 and -1
+    # 1 for each candidate that is a one, and for each that is a zero, (bits, k, 2, candidates); and -1 for the zeros
+    sides = (signs.permute(2, 0, 1).contiguous()[:, :, None] == kinds).to(shares.dtype)
+    least, total = shares.new_full((1, 1, 1), _TINY), shares.sum(-1, keepdim=True) if bias else None
+    for side, signed in zip(sides, sides * kinds, strict=True):
+        mass = torch.baddbmm(least, side, shares[:, :, None])  # of the ones and of the zeros; never 0
+        moved = mass.amin(1, keepdim=True) / mass  # as parts of them
+        shares = torch.addcmul(shares, shares, torch.bmm(moved.mT, signed)[:, 0], value=alpha)
         if total is not None:
-            shares = torch.where(side[:, 0], shares * math.exp(bias), shares)
+            shares = torch.addcmul(shares, shares, side[:, 0], value=math.expm1(bias))
             shares = shares * (total / shares.sum(-1, keepdim=True))
     return shares
 
@@ -161,8 +160,9 @@ def keyed_draw(
         return side.signs(tokens if bitless is None else tokens.masked_fill(torch.isin(tokens, bitless), -1), places)
 
     if fixed_shapes or waits(places.canvas):
-        only = 1 if masked is None else masked[:, None, None]
-        return KeyedDraw(lambda tokens: signs(tokens, places) * only, None, *strength)
+        if masked is None:
+            return KeyedDraw(lambda tokens: signs(tokens, places), None, *strength)
+        return KeyedDraw(lambda tokens: signs(tokens, places) * masked[:, None, None], None, *strength)
     reached = side.reached(places).numpy()
     at = true_on_host(reached if masked is None else reached & masked.numpy())
     return KeyedDraw(lambda tokens: signs(tokens, places.at(at)), at, *strength) if len(at) else None
