@@ -71,12 +71,11 @@ class Loop:
         self.proposer = Proposer(model, canvas, config, side, seeds)
         self.watch = LogitsWatch(traits.name, model.vocab_size, self.proposer.forbidden, config.temperature)
         self.ends = torch.tensor(model.end_ids if canvas.stops else (), dtype=torch.long).to(device)
-        every = torch.arange(len(canvas.ids), device=device)
-        marked = side.marked(every)
+        marked = self.proposer.marked
         self.marked = marked.cpu()
         # in unmarked rows every candidate matches: a lookahead has nothing to compare
         self.widths = None if config.lookahead == 1 else torch.where(marked, config.lookahead, 1)
-        self.settled = torch.zeros_like(every, dtype=torch.bool)
+        self.settled = torch.zeros_like(marked)
         self.numbers = torch.arange(len(canvas.masked) + 1, device=device)
         self.steps = self.forwards = 0
 

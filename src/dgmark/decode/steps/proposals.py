@@ -85,12 +85,11 @@ class KeyedDraw:
     alpha: float
     bias: float
 
-    def apply(self, weights: Float[Tensor, "k vocab"]) -> "KeyedWeights":
-        """Move mass in these weights, in place."""
-        rows = weights if self.at is None else weights[self.at]
+    def apply(self, weights: Float[Tensor, "k vocab"], mass: Float[Tensor, " k"]) -> "KeyedWeights":
+        """Move mass in these weights, in place; `mass` is what each place has in all."""
+        rows, least = (each if self.at is None else each[self.at] for each in (weights, MIN_SHARE * mass))
         top, tokens = rows.topk(min(CANDIDATES, weights.shape[-1]), -1)
-        before, mass = top.double(), rows.sum(-1, keepdim=True)
-        signs = self.signs(tokens.masked_fill(top < MIN_SHARE * mass, -1))
+        before, signs = top.double(), self.signs(tokens.masked_fill(top < least[:, None], -1))
         after = keyed_shares(before, signs, self.alpha, self.bias)
         if self.at is None:
             weights.scatter_(1, tokens, after.to(weights.dtype))
@@ -298,7 +297,7 @@ def propose(
     rewarded = weights.log() if tempered and not config.greedy else logits
     # 2. the candidates, once keyed bits have moved mass between tokens
     mass = weights.sum(-1)
-    moved = None if keyed is None else keyed.apply(weights)
+    moved = None if keyed is None else keyed.apply(weights, mass)
     tokens = weights.argmax(-1) if config.greedy else _drawn(weights, uniforms[:, 0], noise)
     weight = weights.gather(-1, tokens[:, None])[:, 0]
     # 3. what they are worth, and whether each had a choice: by its probability before any keyed bit
@@ -314,7 +313,8 @@ def propose(
 
 def sampled_weights(permitted: Float[Tensor, "k vocab"], config: DecodeConfig) -> Float[Tensor, "k vocab"]:
     """The tempered, filtered distribution of these logits, not renormalised; at temperature 0 the model's own."""
-    weights = torch.softmax(permitted / (config.temperature or 1.0), -1)
+    tempered = permitted if config.temperature in (0, 1) else permitted / config.temperature
+    weights = torch.softmax(tempered, -1)
     return weights if config.greedy else filter_weights(weights, config.top_k, config.top_p)
 
 
@@ -413,11 +413,9 @@ class Proposer:
         self._draws = Draws(seeds, canvas.positions, config.lookahead)
         # of fixed noise: the first place of the block, the rows that began it, and (window, vocab) for each
         self._fixed: tuple[int, Tensor, Tensor] | None = None
-        self._canvas, self._mask_id, self._none = (
-            canvas,
-            model.mask_id,
-            torch.zeros((), dtype=torch.bool, device=device),
-        )
+        self._canvas, self._mask_id = canvas, model.mask_id
+        self._none = torch.zeros((), dtype=torch.bool, device=device)
+        self.marked = side.marked(torch.arange(len(canvas.ids), device=device))
         # the mask, rows of padding, which stand for no token, and ends where the text goes on
         forbidden = {model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size), *canvas.forbidden}
         edit_ids = traits_of(model).edit_ids or ()
@@ -514,5 +512,6 @@ class Proposer:
     def window(self, ids: Tensor, rows: Tensor, low: int, width: int) -> Window:
         """The places from `low` on, of canvases that come from these rows of the decode."""
         positions = self._canvas.positions[low : low + width].expand(len(ids), -1)
-        start, marked = self._canvas.start + low, self._side.marked(rows)
-        return Window(ids, start, positions, self._canvas.text, self._mask_id, rows, marked)
+        return Window(
+            ids, self._canvas.start + low, positions, self._canvas.text, self._mask_id, rows, self.marked[rows]
+        )
