@@ -213,7 +213,7 @@ def draw(weights: Float[Tensor, "k vocab"], uniforms: Float[Tensor, " k"]) -> In
 
     This needs one random number for each position instead of one for each token of the vocabulary.
     """
-    mass = weights.cumsum(-1, dtype=torch.float64)
+    mass = weights.to(torch.float64, copy=True).cumsum_(-1)  # which takes half the memory of a cumsum with a dtype
     # u * total may round up to total, above which there is no token; then it is 0
     target = (uniforms.to(torch.float64) * mass[:, -1]) % mass[:, -1]
     # weights of NaN have no token either; what comes of them must still be an id until the fault is reported
