@@ -208,10 +208,10 @@ class BigramSide(KeyedSide):
         if self.fixed_shapes or waits(asked):
             rows, canvas = places.rows[:, None, None], canvas[:, None, None]
             return self.signs_of_pairs(words, rows) * (asked & ~_among(words | canvas << _PAIR_BITS, held))
-        at = asked.numpy().nonzero()
-        which, own, signs = canvas.numpy()[at[0]], words.numpy()[at], np.zeros(asked.shape, np.int8)
+        mask, signs = asked.numpy(), np.zeros(asked.shape, np.int8)
+        own, which = words.numpy()[mask], canvas.numpy().repeat(np.count_nonzero(mask, (1, 2)))
         found = self.signs_of_pairs(torch.from_numpy(own), torch.from_numpy(rows.numpy()[which]))
-        signs[at] = found.numpy() * ~_among(own | which << _PAIR_BITS, held.numpy())
+        signs[mask] = found.numpy() * ~_among(own | which << _PAIR_BITS, held.numpy())
         return torch.from_numpy(signs)
 
     def closing_bits(self, before: Window, after: Window, places: Places) -> Int[Tensor, " places"]:
