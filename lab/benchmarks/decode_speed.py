@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import Glm4MoeConfig, LlamaConfig, LlamaForCausalLM
+from transformers import Glm4MoeConfig
 
 from dgmark import DecodeConfig, load_model
 from dgmark.checkpoint.families import LLADA2
@@ -21,6 +21,8 @@ from dgmark.decode import Canvas, RoundTrip, decode_steps, side_of_rows
 from dgmark.models.families.llada2 import Llada2Network
 from dgmark.models.load import NetworkDenoiser
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
+from dgmark_lab.training.config import LlamaNetwork
+from dgmark_lab.training.networks import build_network
 from shared import arguments, bench_key, print_header, print_row
 
 PROMPT, LENGTH, BLOCK = 64, 256, 32
@@ -81,20 +83,9 @@ def main() -> None:
 
 def random_llada(builtin: NetworkDenoiser) -> NetworkDenoiser:
     """Make a model with LLaDA's architecture and random weights: 16 blocks of width 448, 126,464 padded ids."""
-    width, layers, vocabulary = 448, 16, 126_464
-    config = LlamaConfig(
-        hidden_size=width,
-        intermediate_size=1216,
-        num_hidden_layers=layers,
-        num_attention_heads=width // 64,
-        vocab_size=vocabulary,
-        rope_parameters={"rope_type": "default", "rope_theta": 500_000.0},
-        tie_word_embeddings=True,
-    )
-    config.is_causal = False
+    sizes, vocabulary = LlamaNetwork(width=448, blocks=16, heads=7, hidden=1216, context=2048), 126_464
     torch.manual_seed(0)
-    network = LlamaForCausalLM(config)
-    network.train(False)
+    network = build_network(sizes, vocabulary, builtin.mask_id).train(False)
     return replace(builtin, name="random", vocab_size=vocabulary, network=network)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from dgmark import Detector, Keyring
 from dgmark.detection.statistics.match_null import MatchNull, residue_counts
-from dgmark.watermark.key import SECRET_BYTES, WatermarkKey
+from dgmark.watermark.key import SECRET_BYTES
 from dgmark.watermark.position import group_table, tables_of
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from shared import arguments, bench_key, random_key, seconds_of
@@ -59,11 +59,6 @@ def main() -> None:
     show("a text of 1,000,000 tokens", lambda: detector.detect(million), rounds=3)
 
     texts = [tokenizer.decode(ids.tolist()) for ids in windows]
-    one, default = bench_key("bigram"), random_key(WatermarkKey.generate().spec, 0)
-    for name, pairs in (("one key of pairs", one), (f"default key, {default.num_subkeys} sub-keys", default)):
-        of_pairs = Detector(pairs)
-        show(f"text to verdict, {name}, one by one", one_by_one(of_pairs.detect, texts), count=len(texts))
-        show(f"texts to verdicts, {name}", partial(of_pairs.detect_many, texts), count=len(texts))
     backend = tokenizer.backend
     for name, ours, bare in (
         ("text to verdict / encode", one_by_one(detector.detect, texts), one_by_one(backend.encode, texts)),

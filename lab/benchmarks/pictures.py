@@ -1,6 +1,6 @@
 """Draw the pictures of lab/docs/results/decoding.md from decoding.csv.
 
-frontier.png is perplexity by diversity, length.png the share found by tokens, and survival.png that found after edits.
+frontier.png is perplexity by diversity, and length.png the share found by tokens.
 
 python lab/benchmarks/pictures.py
 """
@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from dgmark_lab.evaluate.estimates import Estimate
-from dgmark_lab.experiments.figures import Line, Panel, chart, heat_figure
+from dgmark_lab.experiments.figures import Line, Panel, chart
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PANELS = {"narrator": "narrator, 128 tokens", "storyteller": "storyteller, 256 tokens"}
@@ -24,25 +24,17 @@ SERIES = {
     "KGW, delta 2": "kgw delta 2, by confidence",
     "LR-DWM, delta 2": "lr-dwm delta 2",
 }
-# the temperature of each series at which lengths and survival are shown
+# the temperature of each series at which lengths are shown
 SHOWN = {
     "narrator": dict(zip(SERIES, (0.9, 0.9, None, 0.5, 0.9, 0.9), strict=True)),
     "storyteller": dict(zip(SERIES, (0.55, 0.55, None, 1.0, 1.1, 0.8), strict=True)),
 }
 SHARES = (10, 25, 50, 75, 90, 95)
-EDITS = {
-    "no edit": "none",
-    "10 % of words deleted": "deletion 0.1",
-    "20 % inserted": "insertion 0.2",
-    "20 % replaced": "substitution 0.2",
-    "40 % replaced": "substitution 0.4",
-    "first 64 tokens": "64 tokens",
-}
 Cells = dict[tuple[str, str, float], dict[str, Estimate]]
 
 
 def main() -> None:
-    """Draw the three pictures."""
+    """Draw both pictures."""
     cells = read_cells()
     chart(
         [Panel(title, frontier_lines(cells, model)) for model, title in PANELS.items()],
@@ -62,18 +54,6 @@ def main() -> None:
         top=100,
         better="upper left",
     ).savefig(RESULTS / "length.png")
-    columns = {}
-    for model, temperatures in SHOWN.items():
-        for name in ("dgmark, default key", "dgmark, one key", "DMark, delta 2"):
-            known = cells[model, SERIES[name], temperatures[name] or 0.0]
-            if all(f"found, {edit}" in known for edit in EDITS.values()):
-                title = "\n".join((model, *name.split(", ")))
-                columns[title] = {label: Estimate(100 * known[f"found, {edit}"].value) for label, edit in EDITS.items()}
-    heat_figure(
-        columns,
-        question="Which texts are found at p <= 1e-4 after edits?",
-        caption=f"{TEXTS}; 95 % intervals: decoding.csv.",
-    ).savefig(RESULTS / "survival.png")
 
 
 def read_cells() -> Cells:

@@ -1,7 +1,8 @@
-"""The baselines' detectors: exact nulls by enumeration, transformers' own KGW detector, levels, odd texts."""
+"""The baselines' detectors: exact nulls by enumeration, KGW in transformers and MarkLLM, levels, odd texts."""
 
 import itertools
 import math
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -166,6 +167,27 @@ def test_kgw_counts_and_scores_as_the_detector_of_transformers_does(
         assert figures_of(found, PublishedFigures).p_published == pytest.approx(
             float(stats.norm.sf(expected.z_score[0])), rel=1e-6
         )
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_kgw_scores_as_markllm_does_by_its_green_lists(repeated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    markllm = pytest.importorskip("markllm.watermark.kgw.kgw")
+    model = types.SimpleNamespace(model=None, tokenizer=None, vocab_size=VOCAB, device="cpu", gen_kwargs={})
+    theirs = markllm.KGW(None, model)
+
+    def its_lists(_key: object, contexts: NDArray[np.int64], tokens: NDArray[np.int64], _: float) -> NDArray[np.bool_]:
+        pairs = zip(contexts.tolist(), tokens.tolist(), strict=True)
+        return np.array([t in theirs.utils.get_greenlist_ids(torch.tensor([c])) for c, t in pairs])
+
+    monkeypatch.setattr(green_lists, "is_green", its_lists)
+    dice = np.random.default_rng(0)
+    ids = dice.integers(4, 12, 150) if repeated else dice.permutation(VOCAB)[:150]
+    expected, _ = theirs.utils.score_sequence(torch.from_numpy(ids))
+    found = score(rule_key("kgw", KEY), ids, np.arange(150), 0.01)
+    # it counts repeated pairs, as DMark does
+    of_all = stats.norm.isf(score(rule_key("dmark", KEY), ids, np.arange(150), 0.01).p_published)
+    assert of_all == pytest.approx(expected, rel=1e-9)
+    assert (found.z_score == pytest.approx(expected, rel=1e-9)) is not repeated
 
 
 def lr_dwm_by_hand(

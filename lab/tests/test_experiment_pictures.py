@@ -31,8 +31,7 @@ def points_of(axes: Any) -> list[float]:
     return [float(x) for line in axes.lines for x in np.asarray(line.get_xdata())]
 
 
-@pytest.mark.parametrize("beside", [True, False])
-def test_names_and_labels_do_not_touch(beside: bool) -> None:
+def test_names_and_labels_do_not_touch() -> None:
     lines = [
         Line(name, [(Estimate(1.0), Estimate(50.0 + n)), (Estimate(2.0), Estimate(90.0 + n / 2))], ["0.7", "0.9"])
         for n, name in enumerate(NAMES)
@@ -43,7 +42,6 @@ def test_names_and_labels_do_not_touch(beside: bool) -> None:
         caption="n = 3",
         x="x",
         y="y",
-        beside=beside,
         better="lower left",
     )
     figure.draw_without_rendering()
@@ -88,7 +86,7 @@ def test_pictures_are_drawn_again_from_stored_numbers(tmp_path: Path) -> None:
     (path,) = draw_again(load_experiment("rivals"), "builtin", numbers, tmp_path)
     assert path.name == "rivals.png"
     assert path.read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(InputError, match="holds no number that a picture of edits shows"):
+    with pytest.raises(InputError, match="no number that a picture of edits shows was measured"):
         draw_again(load_experiment("edits"), "builtin", numbers, tmp_path)
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match="holds no numbers of a report"):

@@ -61,8 +61,8 @@ def golden_store(root: Path) -> tuple[Store, WatermarkKey]:
         for n in range(count):
             tokens = words(n, key if marked else None)[: 10 if (name, n) == ("unmarked", 3) else 60]
             rows.append({
-                "id": ids[n], "prompt": f"prompt {n}", "text": builtin_tokenizer().decode(tokens), "token_ids": tokens,
-                **recipe, "versions": {"dgmark": "0.0", "numpy": "0.0"},
+                "id": ids[n], "prompt": f"prompt {n}", "seed": n, "text": builtin_tokenizer().decode(tokens),
+                "token_ids": tokens, **recipe, "versions": {"dgmark": "0.0", "numpy": "0.0"},
             })  # fmt: skip
         with RowFile(store.path("texts", recipe["recipe"]), {"recipe": recipe["recipe"]}) as file:
             file.append([(Item(row["id"]), row) for row in rows])

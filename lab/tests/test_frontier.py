@@ -9,7 +9,6 @@ from lab_support import experiment_of, numbers_of, rows_of, write_rows
 
 from dgmark_lab.evaluate.estimates import Estimate
 from dgmark_lab.experiments.conditions import EDITS
-from dgmark_lab.experiments.figures import heat_figure
 from dgmark_lab.experiments.matched_curves import Measured, matched
 from dgmark_lab.experiments.store import Store
 from dgmark_lab.experiments.views.frontier import EDITED, tokens_needed
@@ -46,14 +45,6 @@ def test_a_curve_is_read_at_the_diversity_of_the_reference() -> None:
     assert found["bits"].value == pytest.approx(1.4, abs=0.02)
     assert found[RATIO].low < found[RATIO].value < found[RATIO].high
     assert found[RATIO].high - found[RATIO].low < 0.1
-
-
-def test_a_heat_map_says_its_numbers_in_the_cells() -> None:
-    columns = {"one": {"a": Estimate(100.0), "b": Estimate(49.6)}, "two": {"a": Estimate(0.4), "b": Estimate(90.0)}}
-    (axes,) = heat_figure(columns, question="q", caption="c").axes
-    assert [text.get_text() for text in axes.texts] == ["100 %", "0 %", "50 %", "90 %"]
-    assert [text.get_color() for text in axes.texts] == ["white", "black", "black", "white"]
-    assert [one.get_text() for one in (*axes.get_xticklabels(), *axes.get_yticklabels())] == ["one", "two", "a", "b"]
 
 
 def test_prompts_are_drawn_together_so_what_they_differ_in_cancels_out() -> None:

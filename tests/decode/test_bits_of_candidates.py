@@ -52,7 +52,7 @@ ROTATING = [position_key(3, rotation=4), position_key(4, modulus=3, code_length=
         [ROTATING[1], None, None],
         *(
             [key_of(*distances, subkeys=256).subkey(3), None, key_of(*distances, subkeys=256).subkey(200)]
-            for distances in ((1, 1), (1, 4), (2, 9))
+            for distances in ((1, 1), (1, 4), (2, 9), (0, 1), (0, 3))
         ),
         [words_key(1, subkeys=256).subkey(3), None, words_key(2, subkeys=256).subkey(200)],
     ],
@@ -78,7 +78,7 @@ def test_bits_are_those_of_a_loop_over_places_and_candidates(
     first, stop, start, width = 6, 24, 8, 12
     rows = torch.tensor([2, 0, 1, 0])  # canvases of a lookahead: several of one row
     nearest, farthest, _ = BigramSide.kind(given[0]) if pairs else (0, 0, None)
-    none = [0] * (2 * (farthest - nearest + 1) if pairs else 1)
+    none = [0] * (len({*range(-farthest, 1 - nearest), *range(nearest, farthest + 1)}) if pairs else 1)
     seen: set[tuple[Any, ...]] = set()
     for _ in range(20):
         ids = torch.from_numpy(rng.choice(ids_of, (len(rows), 28)))
@@ -91,7 +91,8 @@ def test_bits_are_those_of_a_loop_over_places_and_candidates(
             text = [-1 if token == MASK else token for token in ids[canvas, first:stop].tolist()]
             place, key = start - first + column, keys[int(rows[canvas])]
             beside = [text[j] for j in range(len(text)) if nearest <= abs(j - place) <= farthest]
-            assert reached[at] == (key is not None and (not pairs or any(token >= 0 for token in beside)))
+            alone = not pairs or nearest == 0
+            assert reached[at] == (key is not None and (alone or any(token >= 0 for token in beside)))
             place = place if pairs else int(positions[canvas, column])
             candidates = [token for token in tokens[at].tolist() if token >= 0]
             expected = bits_at(key, text, place, candidates) if key else {}

@@ -128,7 +128,7 @@ def kinds_of_text() -> dict[str, list[Any]]:
             best = min((span.p_value for span in spans), default=None)
             fewer = best and len(Detector(key, tokenizer=tokenizer, fpr=0.75 * best).spans(texts[title]))
             found[f"{name}/{title}"] = [*listed(detection), [list(asdict(span).values()) for span in spans], fewer]
-    del keys["words"]
+    del keys["words"], keys["distance 0"]
     ring, texts = Keyring([*keys.values()], tokenizer=tokenizer), forty_texts(keys["bigram"])
     for title, detection in zip(texts, ring.detect_many(texts.values()), strict=True):
         found[f"ring/{title}"] = [detection.key_fingerprint, *listed(detection)]
@@ -138,7 +138,7 @@ def kinds_of_text() -> dict[str, list[Any]]:
 def weighted_figures() -> dict[str, list[Any]]:
     """Of forty texts, weighed by a model of plain rules, the figures as listed, those of the weights, and the spans."""
     found: dict[str, list[Any]] = {}
-    for name in ("bigram", "sub-keys", "words"):
+    for name in ("bigram", "sub-keys", "words", "distance 0"):
         key = known_key(f"golden weighted {name}", **KINDS_OF_KEYS[name])
         texts = forty_texts(key.subkey(200) if key.num_subkeys > 1 else key)
         detector = Detector(key, tokenizer=builtin_tokenizer(), surprisal_model=HASHED)

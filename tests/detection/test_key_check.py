@@ -54,6 +54,13 @@ def test_texts_of_a_template_that_fits_the_key_stand_out_together() -> None:
     assert check_on_texts(Detector(known_key("another", rule="bigram")), texts).templates == ()
 
 
+def test_it_says_that_a_key_of_distance_0_without_sub_keys_marks_a_word_alike_in_all_texts() -> None:
+    texts = [(str(seed), unmarked(seed)) for seed in range(5)]
+    alike, apart = (Detector(known_key("words", nearest=0, subkeys=subkeys)) for subkeys in (1, 4))
+    assert "a word has the same bit in all texts" in check_on_texts(alike, texts).advice
+    assert "same bit" not in check_on_texts(apart, texts).advice
+
+
 def test_any_rule_and_texts_without_tokens_can_be_checked() -> None:
     found = check_on_texts(Detector(known_key("groups")), [("a", ""), ("b", "one"), ("c", "some words of a text")])
     assert found.texts == 3

@@ -15,6 +15,7 @@ import dgmark
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark import rules
+from support.installed import install
 from support.known_keys import bound_key, known_key
 from support.marked_texts import marked_text
 from support.unchecked import unchecked
@@ -66,9 +67,7 @@ def test_a_loop_of_ones_own_leaves_a_mark(example: Path, storyteller: NetworkDen
 
 
 def test_a_rule_marks_and_is_found(example: Path) -> None:
-    (about := example / "green-1.0.dist-info").mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: green\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[dgmark.rules]\ngreen = green_rule:GREEN\n")
+    install(example, "green", rules.GROUP, "green = green_rule:GREEN\n")
     toy = ToyDenoiser(words=300, spread=6.0, end_bias=-60.0, end_ids=())
     sys.path.insert(0, str(example))
     caches: list[Any] = [rules._added, rules._loaded]

@@ -13,7 +13,7 @@ import dgmark
 from dgmark import Detector
 from dgmark.decode.settings_file import TunedSettings
 from dgmark.models.load import NetworkDenoiser
-from dgmark.report.joined import JoinedReport, joined_to_json
+from dgmark.report.joined import JoinedReport
 from dgmark.report.page import to_json
 from dgmark.report.statement import Report
 from dgmark.rows.scoring import detect_file
@@ -71,7 +71,7 @@ def method(_: object, folder: Path) -> list[Row]:
 
 def joined_report(_: object, folder: Path) -> list[Row]:
     single = to_json(Report.of(Detector(KEY), "text", "Few.")).decode()
-    return [json.loads(joined_to_json(JoinedReport.of([single], "texts", None)))]
+    return [json.loads(to_json(JoinedReport.of([single], "texts", None)))]
 
 
 def commitment(_: object, folder: Path) -> list[Row]:

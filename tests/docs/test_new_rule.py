@@ -15,6 +15,7 @@ from dgmark_lab.experiments.report import to_page
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.toml_files import parse_toml
 from support.command_line import run
+from support.installed import install
 from support.toy_experiments import report_toy, run_toy
 from support.unchecked import unchecked
 
@@ -33,17 +34,14 @@ def forget() -> None:
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder that holds the package as pip would install it."""
+    """The package as pip would install it: the file of its entry points."""
     for name, code in zip(("green_rule", "green_decode"), blocks("python"), strict=True):
         (tmp_path / f"{name}.py").write_text(code)
-    about = tmp_path / "green_watermark-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: green-watermark\nVersion: 1.0\n")
     points = blocks("toml")[0].partition('[project.entry-points."dgmark.rules"]')[2].replace('"', "")
-    (about / "entry_points.txt").write_text(f"[dgmark.rules]{points}")
+    about = install(tmp_path, "green-watermark", rules.GROUP, points)
     monkeypatch.syspath_prepend(tmp_path)
     forget()
-    yield tmp_path
+    yield about
     forget()
     for name in ("green_rule", "green_decode"):
         sys.modules.pop(name, None)
@@ -79,7 +77,7 @@ def test_the_commands_of_the_page_take_its_keys(installed: Path, tmp_path: Path)
 def test_a_key_whose_package_is_not_installed_names_it(installed: Path, tmp_path: Path) -> None:
     key = WatermarkKey.generate(TOY, rule="green")
     key.save(tmp_path / "key.json")
-    (installed / "green_watermark-1.0.dist-info" / "entry_points.txt").write_text("")
+    installed.write_text("")
     forget()
     with pytest.raises(
         KeyFileError,
@@ -102,6 +100,7 @@ def test_the_experiment_of_the_page_is_a_table_and_a_picture(installed: Path, tm
     assert re.search(r"Made with dgmark: green [0-9a-f]{8}, bigram [0-9a-f]{8}", page)
     # without a judge no perplexity is known, over which the picture would be drawn
     assert section.figures == {}
+    assert "No picture: it is drawn over the perplexity" in page
     row_ids = [row["id"] for cell in made.present for row in cell.rows]
     nats = {row_id: {"nats": 20.0, "tokens": 10} for row_id in row_ids}
     store.complete("perplexity", "made-up", {"judge": "x"}, nats, list)

@@ -9,8 +9,8 @@ import pytest
 
 from dgmark.detection.detector import Detector
 from dgmark.errors import InputError, SignatureInvalid
-from dgmark.report.joined import JoinedReport, joined_to_html, joined_to_json
-from dgmark.report.page import to_json
+from dgmark.report.joined import JoinedReport
+from dgmark.report.page import to_html, to_json
 from dgmark.report.signed import read_signed_report
 from dgmark.report.signing import SigningKey
 from dgmark.report.statement import Report
@@ -44,17 +44,17 @@ def test_a_joined_report_repeats_what_each_report_says_without_its_text(
     joined = JoinedReport.of([signer.sign(one).decode() for one in reports], "3 documents", keys)
     assert joined.heading == "Watermark found in 1 of 3 texts"
     assert "any of them is called watermarked is at most 1 in 3,000, and" in joined.sentence  # 3 times 1 in 10,000
-    fields = json.loads(joined_to_json(joined))
+    fields = json.loads(to_json(joined))
     for one, single in zip(fields["reports"], map(json.loads, reports), strict=True):
         del single["text"]["content"], single["signature"], single["keys"]
         assert one == single
-    page = joined_to_html(joined).decode()
+    page = to_html(joined).decode()
     assert "marked &#34;A&#34; &amp; &lt;b&gt;.txt" in page
     assert "<b>" not in page
     assert not any(text[:60] in page for text in TEXTS.values() if len(text) > 60)
     assert page.count("a picture is left out") == 3
     assert all(one["text"]["sha256"] in page and one["heading"] in page for one in fields["reports"])
-    for document in (joined_to_html(joined), joined_to_json(joined)):
+    for document in (to_html(joined), to_json(joined)):
         said = read_signed_report(signer.sign(document), keys)
         assert (said["signer"], said["heading"], said["name"]) == ("ACME", joined.heading, "3 documents")
         assert (said["created"], said["key_fingerprint"]) == (joined.created.isoformat(), None)
@@ -74,8 +74,8 @@ def test_only_reports_of_the_signer_are_joined(signer: SigningKey, reports: list
 def test_documents_without_an_answer_are_named_and_counted(reports: list[bytes], names: list[str], more: str) -> None:
     joined = JoinedReport.of([reports[0].decode()], "several", None, names)
     assert joined.heading == f"Watermark found in 1 of 1 text; {more} no answer"
-    assert json.loads(joined_to_json(joined))["unanswered"] == names
-    page = joined_to_html(joined).decode()
+    assert json.loads(to_json(joined))["unanswered"] == names
+    page = to_html(joined).decode()
     assert page.count("There is no answer") == len(names)
     assert all(html.escape(name) in page for name in names)
 
@@ -94,7 +94,7 @@ def test_reports_of_one_text_count_once_and_a_looser_rate_is_said(reports: list[
 
 def test_the_row_of_a_text_that_is_not_counted_again_says_so(reports: list[bytes]) -> None:
     joined = JoinedReport.of([reports[0].decode(), reports[1].decode(), reports[0].decode()], "three", None)
-    page = joined_to_html(joined).decode()
+    page = to_html(joined).decode()
     rows = page.split("<tbody>")[1].split("</tbody>")[0].split("<tr>")[1:]
     assert ["the heading counts both once" in row for row in rows] == [False, False, True]
     assert all(page.count(f'id="{target}"') == 1 for target in re.findall('href="#([^"]+)"', page))

@@ -2,10 +2,10 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from dgmark.rows.documents import Document, document_of, read_opened
-from dgmark.rows.tables import RowReading, Table
+from dgmark.rows.tables import RowReading
 from dgmark.watermark.key import WatermarkKey
 from dgmark_documents.reading import Reading
 from support.known_keys import known_key
@@ -36,8 +36,4 @@ def document_from(content: bytes, name: str, column: str | None = None) -> Docum
 
 def document_of_reading(reading: Reading, column: str | None = None) -> Document:
     """The document that a reading becomes."""
-    tables = [Table(*one) for one in reading.tables]
-    about: dict[str, Any] = {"how": reading.how, "left_out": reading.notes, "because": reading.uncertain_because}
-    return document_of(
-        "the file", "a kind", reading.text, reading.form, RowReading(column), tables, pages=reading.pages, **about
-    )
+    return document_of("the file", "a kind", reading, RowReading(column))

@@ -37,10 +37,12 @@ def fitting(key: WatermarkKey, ids: list[int], words: Ids) -> NDArray[np.bool_]:
     """Which words match after these ids; under rule "bigram" those that complete the most matching pairs."""
     if key.spec.rule == "position":
         return tables_of(key).matching(words, np.full(len(words), len(ids)))
-    farthest = spec_as(BigramSpec, key).farthest
-    before = class_ids(key.spec, np.array(ids[-farthest:], dtype=np.int64))[:, None]
-    words = class_ids(key.spec, words)
-    counts = matching_pairs(pair_words(before, words), pair_key(key), key.number or 0).sum(axis=0)
+    spec = spec_as(BigramSpec, key)
+    words, before = class_ids(spec, words), class_ids(spec, np.array(ids[-spec.farthest :], dtype=np.int64))[:, None]
+    pairs = pair_words(before, words)
+    if not spec.nearest:
+        pairs = np.concatenate([pairs, pair_words(words, words)[None]])
+    counts = matching_pairs(pairs, pair_key(key), key.number or 0).sum(axis=0)
     best: NDArray[np.bool_] = counts == counts.max()
     return best
 

@@ -81,14 +81,16 @@ def new_pairs(
     text: list[int], place: int, candidates: list[int], nearest: int, farthest: int
 ) -> dict[int, list[tuple[int, int] | None]]:
     """The pairs that each candidate would complete, the nearest first and left before right; None for one that is not
-    new: the text holds it, or it was counted at this place. Those with a token on the left are counted first."""
-    offsets = [-d for d in range(nearest, farthest + 1)] + [*range(nearest, farthest + 1)]
+    new: the text holds it, or it was counted at this place. Those with a token on the left are counted first, but after
+    the pair of a token with itself."""
+    distances = range(nearest, farthest + 1)
+    offsets = [*([0] if nearest == 0 else []), *(-d for d in distances if d), *(d for d in distances if d)]
     known = {at for at, token in enumerate(text) if token >= 0}
-    counted = {(text[at], text[at + d]) for at in known for d in offsets if d > 0 and at + d in known}
+    counted = {(text[at], text[at + d]) for at in known for d in distances if at + d in known}
     found: dict[int, dict[int, tuple[int, int]]] = {token: {} for token in candidates}
     for offset in offsets:
-        for token in candidates if place + offset in known else ():
-            other = text[place + offset]
+        for token in candidates if place + offset in known or not offset else ():
+            other = text[place + offset] if offset else token
             pair = (other, token) if offset < 0 else (token, other)
             if pair not in counted:
                 counted.add(pair)

@@ -37,7 +37,7 @@ def test_bits_of_pairs_are_held_by_golden_values() -> None:
     assert bits == "10000000110011101010"
 
 
-@pytest.mark.parametrize(("nearest", "farthest"), [(1, 1), (1, 4), (3, 5)])
+@pytest.mark.parametrize(("nearest", "farthest"), [(1, 1), (1, 4), (3, 5), (0, 0), (0, 4)])
 def test_pairs_are_those_of_a_plain_loop(nearest: int, farthest: int) -> None:
     positions = np.array([0, 1, 2, 4, 5, 9, 10, 12])
     n = range(len(positions))

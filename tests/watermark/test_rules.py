@@ -12,6 +12,7 @@ from dgmark.errors import KeyFileError, MissingExtra
 from dgmark.watermark import rules
 from support.command_line import run
 from support.fresh_process import run_fresh
+from support.installed import install as install_package
 from support.known_keys import known_key
 
 RULE = """
@@ -47,11 +48,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
     def add(code: str, **points: str) -> None:
         (tmp_path / "odd_rules.py").write_text(code)
-        about = tmp_path / "odd_package-1.0.dist-info"
-        about.mkdir()
-        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-package\nVersion: 1.0\n")
         lines = (f"{name} = {point}\n" for name, point in points.items())
-        (about / "entry_points.txt").write_text(f"[dgmark.rules]\n{''.join(lines)}")
+        install_package(tmp_path, "odd-package", rules.GROUP, "".join(lines))
         monkeypatch.syspath_prepend(tmp_path)
         forget()
 

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -30,6 +30,11 @@ _PUBLIC_FIELDS = {"key", "keys", "text", "texts", "spans", "include_text", "name
 _SHARES = ("0.1", "0.25", "0.5")
 _BYTES = {"schema": {"type": "string", "format": "binary", "minLength": 1}}
 _KINDS = {"html": "text/html; charset=utf-8", "json": "application/json"}
+# what an answer with a report is
+_REPORT: Any = {
+    "response_class": Response,
+    "responses": {200: {"content": {"text/html": {}, "application/json": {}}, "description": "The report."}},
+}
 
 
 def routes(state: ServiceState) -> APIRouter:
@@ -52,12 +57,18 @@ def routes(state: ServiceState) -> APIRouter:
         _, answer = await _checked(state, request, caller, schemas.DetectRequest)
         return Response(answer.content, media_type="application/json")
 
+    _add_reports(router, state)
+    return router
+
+
+def _add_reports(router: APIRouter, state: ServiceState) -> None:
+    """Add the routes of reports, and of the keys that sign them."""
+
     @router.post(
         "/v1/report",
         summary="Make the signed report of one text or document",
-        response_class=Response,
-        responses={200: {"content": {"text/html": {}, "application/json": {}}, "description": "The report."}},
         openapi_extra=json_or_form_body(schemas.ReportRequest),
+        **_REPORT,
     )
     async def report(request: Request, caller: Detecting) -> Response:
         """The report as a page or as JSON, signed if the service has a signing key."""
@@ -67,9 +78,8 @@ def routes(state: ServiceState) -> APIRouter:
     @router.post(
         "/v1/report/join",
         summary="Make one signed report of several reports of this service",
-        response_class=Response,
-        responses={200: {"content": {"text/html": {}, "application/json": {}}, "description": "The report."}},
         openapi_extra=json_body(schemas.JoinRequest),
+        **_REPORT,
     )
     async def join(request: Request, _: Detecting) -> Response:
         """A table of what the reports found. If the service signs, it takes only reports that it signed itself."""
@@ -100,8 +110,6 @@ def routes(state: ServiceState) -> APIRouter:
             found = await in_worker(request, Checker.verify, document, state.settings.report_keys, own)
             state.audit.note(request, "verify", valid=found.valid, signature_key=found.key_id)
             return found
-
-    return router
 
 
 async def _file(report: bytes, kind: str, signer: SigningKey | None) -> Response:
@@ -191,9 +199,9 @@ async def _checked(state: ServiceState, request: Request, caller: Caller, model:
     state.auth.count(caller, len(texts) - 1, before=1)
     answers = []
     for text in texts:
-        one = asked.model_copy(update={"text": text, "texts": None})
+        single = asked.model_copy(update={"text": text, "texts": None})
         try:
-            answers.append((await _answer(request, one, None, options)).content)
+            answers.append((await _answer(request, single, None, options)).content)
         except DgmarkError as error:
             answers.append(json.dumps({"error": answer_to(error, request).problem(request.state.request_id)}).encode())
     return asked, Answer(b'{"results":[' + b",".join(answers) + b"]}", "")

@@ -28,7 +28,7 @@ from dgmark.detection.statistics.expected import matched_by_chance
 from dgmark.detection.statistics.rules import CHARS_A_TOKEN, seconds_to_check, work_of
 from dgmark.errors import InputError, SettingsError, SignatureInvalid
 from dgmark.models.surprisal_models import load_surprisal_model
-from dgmark.report.joined import JoinedReport, joined_to_html, joined_to_json
+from dgmark.report.joined import JoinedReport
 from dgmark.report.page import to_html, to_json
 from dgmark.report.rate import ChosenRate
 from dgmark.report.signed import read_signed_report
@@ -187,7 +187,7 @@ class Checker:
             joined = JoinedReport.of(asked.reports, asked.name, signers, asked.unanswered)
         except SignatureInvalid as error:  # which no process can send to another
             raise InputError(str(error)) from None
-        return (joined_to_html if asked.format == "html" else joined_to_json)(joined)
+        return (to_html if asked.format == "html" else to_json)(joined)
 
     def verify(self, document: bytes, keys: Mapping[str, Any], own_key: str | None) -> VerifyAnswer:
         """Whether a report is signed with one of the keys, of which the service's own may be one."""

@@ -58,7 +58,7 @@ _WRITING = {
 }
 _FIELDS = inspect.signature(ServiceSettings)
 # the fields that are options as they are
-_PLAIN = [name for name, one in _FIELDS.parameters.items() if get_origin(one.annotation) is Annotated]
+_PLAIN = [name for name, field in _FIELDS.parameters.items() if get_origin(field.annotation) is Annotated]
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -139,12 +139,12 @@ def serve(
         raise SettingsError("give --key KEY or --keys FOLDER (`dgmark keygen` makes a key), or --demo")
     marked = set_options(bias=bias)
     given = ServiceSettings(
-        keys, **fields, models=tuple(replace(one, marked={**one.marked, **marked}) for one in sources)
+        keys, **fields, models=tuple(replace(source, marked={**source.marked, **marked}) for source in sources)
     )
     if not sources:
         _refuse_writing_options({**loading, **marked}, given)
     read = (keys, given.tokens, given.commitments, given.tokenizer)
-    check_output(given.audit, [None if one is None else str(one) for one in read])
+    check_output(given.audit, [None if path is None else str(path) for path in read])
     _check_free(host, port)
     _run(create_app(given), host, port)
 
@@ -161,11 +161,11 @@ def _check_free(host: str, port: int) -> None:
     """Refuse an address at which the service cannot listen, before its processes are started."""
     try:
         for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            with socket.socket(family, kind, protocol) as one:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, os.name == "posix")
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, os.name == "posix")
                 if family == socket.AF_INET6:
-                    one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                one.bind(address)
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(address)
     except OSError as error:
         if error.errno != errno.EADDRNOTAVAIL:  # of one of several, such as that of IPv6 where there is none
             detail = (
@@ -257,12 +257,12 @@ def _sources(
         own = {option: value for option, value in loading.items() if not mixed or (option in LLAMA_OPTIONS) == gguf}
         check_options(name, own)
         sources.append(ModelSource({**own, "name_or_path": name, **({"tokenizer": tokenizer} if gguf else {})}))
-    for one in tuned:
-        named = [place for place, source in enumerate(sources) if one.model in (source.location, source.name)]
+    for settings in tuned:
+        named = [place for place, source in enumerate(sources) if settings.model in (source.location, source.name)]
         if not named:
-            raise SettingsError(f"the settings file for the model {one.model} is for none of --model {models}")
-        marked = {name: value for name, value in one.decoding.items() if value is not None}
-        sources[named[0]] = replace(sources[named[0]], marked=marked, tuned=one)
+            raise SettingsError(f"the settings file for the model {settings.model} is for none of --model {models}")
+        marked = {name: value for name, value in settings.decoding.items() if value is not None}
+        sources[named[0]] = replace(sources[named[0]], marked=marked, tuned=settings)
     return tuple(sources)
 
 

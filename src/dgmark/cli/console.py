@@ -42,8 +42,14 @@ def visible(text: str, *, lines: bool = False) -> str:
     return well_formed(text).translate(_SIGNS_IN_LINES if lines else _SIGNS)
 
 
-class _Terminal(Console):
-    """Prints strings as they are, without markup, and shows their control characters."""
+class OutputConsole(Console):
+    """Prints strings as they are, without markup, and shows their control characters.
+
+    Attributes:
+        unbroken: whether lines are as long as what they say, as programs read them.
+    """
+
+    unbroken = False
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, highlight=False, emoji=False, **options)
@@ -54,10 +60,14 @@ class _Terminal(Console):
         What is not a character, as in the name of a file that is not UTF-8, is escaped, so that the name can be told.
         """
         shown = [
-            visible(one.encode(errors="backslashreplace").decode(), lines=True) if isinstance(one, str) else one
-            for one in objects
+            visible(part.encode(errors="backslashreplace").decode(), lines=True) if isinstance(part, str) else part
+            for part in objects
         ]
         super().print(*shown, **options)
+
+    def on_broken_pipe(self) -> None:
+        """Raise the BrokenPipeError again: `command_errors` decides what happens when nobody reads the output."""
+        raise
 
 
 # the console that shows a bar: lines on another one would be written into the bar
@@ -66,7 +76,7 @@ _with_bar: list[Console] = []
 
 def stderr() -> Console:
     """The console for progress, warnings and errors; it obeys NO_COLOR."""
-    return _with_bar[-1] if _with_bar else _Terminal(stderr=True, soft_wrap=True)
+    return _with_bar[-1] if _with_bar else OutputConsole(stderr=True, soft_wrap=True)
 
 
 def tell_of_key(file: Path, what: str) -> None:
@@ -82,20 +92,6 @@ def bar_on(console: Console) -> Iterator[None]:
         yield
     finally:
         _with_bar.pop()
-
-
-class OutputConsole(_Terminal):
-    """Leaves it to `command_errors` what happens when nobody reads the output any more.
-
-    Attributes:
-        unbroken: whether lines are as long as what they say, as programs read them.
-    """
-
-    unbroken = False
-
-    def on_broken_pipe(self) -> None:
-        """Raise the BrokenPipeError again."""
-        raise
 
 
 def stdout(*, boxes: bool = False) -> OutputConsole:

@@ -126,7 +126,7 @@ def _written(denoiser: "LoadedModel", prompt: str, key: WatermarkKey, show: Show
             begin, prompts = time.perf_counter(), [prompt] * len(keys)
             made = generate(denoiser, prompts, key=keys, seed=_SEED, chat=show.chat, progress=bar.tokens, **settings)
             took = f"{time.perf_counter() - begin:.1f} s" + " for both texts" * together
-            written += [(one.text, f"temperature {settings['temperature']}, {took}") for one in made]
+            written += [(text.text, f"temperature {settings['temperature']}, {took}") for text in made]
     return written
 
 

@@ -23,20 +23,18 @@ from dgmark.detection.statistics.rules import seconds_to_check, work_of
 from dgmark.errors import DgmarkError, InputError, SettingsError, each, without_errors
 from dgmark.files.inputs import STDIN, named_file, names_of
 from dgmark.files.outputs import atomic_write, check_output
-from dgmark.report.joined import MAX_REPORTS, JoinedReport, write_joined
+from dgmark.report.joined import MAX_REPORTS, JoinedReport
 from dgmark.report.page import to_json, write_report
-from dgmark.report.signing import SigningKey
 from dgmark.report.statement import Report
 from dgmark.rows.item import Item, Row, Tally
 from dgmark.rows.jsonl import to_line
 from dgmark.rows.parquet import is_parquet
 from dgmark.rows.run import run
-from dgmark.rows.scoring import ScoringOptions, detect_file, detectors_of, score, to_score
+from dgmark.rows.scoring import detect_file, detectors_of, score, to_score
 from dgmark.rows.sinks import Result
 from dgmark.rows.sources import read_sources
 from dgmark.rows.tables import RowReading
 from dgmark.rows.workers import MAX_WORKERS
-from dgmark.watermark.commitment import KeyCommitment
 
 _NAMED = 20  # skipped files that are named
 _LONG_SECONDS = 10  # of a text that is announced
@@ -69,8 +67,8 @@ def detect(
     Exits with 4 if any input could not be tested; the others are tested all the same.
     What to do with a finding: docs/for-checkers.md.
     """
-    scorer, signer = options.scorer(), options.signer()
-    commitment = options.named_commitment(scorer)
+    scorer = options.scorer()
+    options.check_report(scorer)
     if not inputs and sys.stdin.isatty():
         raise SettingsError("give texts to score: files, folders, or - for standard input")
     sources = names_of(inputs or [STDIN])
@@ -84,8 +82,7 @@ def detect(
         tally = _write(options, scorer, sources, workers=workers, ids=ids, prefix=prefix, **rows)
         report_counts(options.out, tally)
     else:
-        reading = RowReading(prefer_ids=ids, **rows)
-        tally = _print(options, scorer, sources, reading, workers, signer=signer, commitment=commitment)
+        tally = _print(options, scorer, sources, RowReading(prefer_ids=ids, **rows), workers)
     _report_skipped(tally.skipped)
     if options.out or (tally.scored > 1 and options.form == "table"):
         _tell_of_many(tally, options.fpr)
@@ -99,7 +96,6 @@ def _typed(sources: Iterable[str]) -> bool:
 
 def _write(options: DetectOptions, scorer: AnyScorer, sources: list[str], **reading: Any) -> Tally:
     """Score the texts into a file; with --json, also print its new rows."""
-    scoring: dict[str, Any] = {"only": options.ranges, "spans": options.spans, "payload": options.payload}
     with row_bar("texts", hidden=_typed(sources)) as bar:
         bar.show("", 0, None)
 
@@ -108,18 +104,15 @@ def _write(options: DetectOptions, scorer: AnyScorer, sources: list[str], **read
             for row in rows if options.as_json else ():
                 print(to_line(row), flush=True)
 
-        return detect_file(scorer, sources, options.out or "", on_rows=report, **scoring, **reading)
+        return detect_file(scorer, sources, options.out or "", on_rows=report, **vars(options.scoring), **reading)
 
 
-def _print(
-    options: DetectOptions, scorer: AnyScorer, sources: list[str], reading: RowReading, workers: int, **about: Any
-) -> Tally:
+def _print(options: DetectOptions, scorer: AnyScorer, sources: list[str], reading: RowReading, workers: int) -> Tally:
     """Score the texts, write the results to stdout, and write what is requested of them."""
     for written in (options.extract, *(options.report or ())):
         check_output(written, [*sources, *options.files_read])
     tally, results, print_some = Tally(), list[Result](), printer_of_each(options)
-    scoring = ScoringOptions(options.ranges, options.spans, options.payload)
-    work = partial(score, scoring.check(scorer), scoring)
+    work = partial(score, options.scoring.check(scorer), options.scoring)
     items = to_score(_with_notes(read_sources(sources, reading, on_skip=tally.skipped.append), scorer), scorer)
     if options.extract or options.report:
         items = iter(_few(items, *(("--extract", 1) if options.extract else ("--report", MAX_REPORTS))))
@@ -141,20 +134,13 @@ def _print(
     if tally.scored and options.extract:
         _extract(results[0][0].content, options.extract)
     if tally.scored and options.report:
-        _write_report(options, scorer, results, ", ".join(sources), **about)
+        _write_report(options, scorer, results, ", ".join(sources))
     return tally
 
 
-def _write_report(
-    options: DetectOptions,
-    scorer: AnyScorer,
-    results: Sequence[Result],
-    name: str,
-    signer: SigningKey | None,
-    commitment: KeyCommitment | None,
-) -> None:
+def _write_report(options: DetectOptions, scorer: AnyScorer, results: Sequence[Result], name: str) -> None:
     """Write the report of a text, or one report of several, which names those that could not be reported on."""
-    about: dict[str, Any] = {"public": options.public, "commitment": commitment, "key_files": options.key_files}
+    about: Any = {"public": options.public, "commitment": options.key_commitment, "key_files": options.key_files}
 
     def made(result: Result) -> Report:
         item, detection = result
@@ -163,15 +149,13 @@ def _write_report(
     reports = each(made, [item.error or (item, detection) for item, detection in results])
     good = [report for report in reports if isinstance(report, Report)]
     if len(results) == 1 or not good:
-        (report, *_) = without_errors(reports)
-        for path in options.report or ():
-            write_report(report, path, signer=signer)
-        return
-    named = zip([item.name for item, _ in results], reports, strict=True)
-    unanswered = [f"{of}: {report}" for of, report in named if isinstance(report, DgmarkError)]
-    joined = JoinedReport.of([to_json(report).decode() for report in good], name, None, unanswered)
+        whole: Report | JoinedReport = without_errors(reports)[0]
+    else:
+        named = zip([item.name for item, _ in results], reports, strict=True)
+        unanswered = [f"{of}: {report}" for of, report in named if isinstance(report, DgmarkError)]
+        whole = JoinedReport.of([to_json(report).decode() for report in good], name, None, unanswered)
     for path in options.report or ():
-        write_joined(joined, path, signer=signer)
+        write_report(whole, path, signer=options.signer)
 
 
 def _few(items: Iterable[Item], option: str, most: int) -> list[Item]:

@@ -10,7 +10,7 @@ import typer
 
 from dgmark.cli.console import stderr
 from dgmark.cli.option_groups import OptionGroup
-from dgmark.cli.options import AllowOpenKey, AsRows, KeyColumn, ModelContext, set_options
+from dgmark.cli.options import AllowOpenKey, AsRows, KeyColumn, ModelContext, SurprisalModel, Tokenizer, set_options
 from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.keyring import Keyring, named_keys
 from dgmark.detection.reading.reader import Ranges, Reader
@@ -22,7 +22,7 @@ from dgmark.errors import DgmarkError, SettingsError, each
 from dgmark.files.inputs import STDIN
 from dgmark.report.page import check_report_path
 from dgmark.report.signing import SigningKey
-from dgmark.rows.scoring import one_key
+from dgmark.rows.scoring import ScoringOptions, one_key
 from dgmark.watermark.commitment import KeyCommitment
 from dgmark.watermark.key import WatermarkKey
 
@@ -46,9 +46,7 @@ class DetectOptions:
     )
     key_column: KeyColumn = None
     allow_open_key: AllowOpenKey = False
-    tokenizer: Annotated[str | None, typer.Option(help="Tokenizer folder or file.", show_default="that of the key")] = (
-        None
-    )
+    tokenizer: Tokenizer = None
     fpr: Annotated[float, typer.Option(help="False-positive rate that verdicts are held to.")] = DEFAULT_FPR
     fdr: Annotated[
         float | None,
@@ -65,13 +63,7 @@ class DetectOptions:
         list[str] | None,
         typer.Option(metavar="STEP", help="Undo all disguises, or those named; repeatable."),
     ] = None
-    surprisal_model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="Language model that weighs tokens: builtin, a folder, a GGUF file, a hub id, or a server's address.",
-        ),
-    ] = None
+    surprisal_model: SurprisalModel = None
     context: ModelContext = None
     only: Annotated[
         list[str] | None,
@@ -157,15 +149,11 @@ class DetectOptions:
     def files_read(self) -> list[str]:
         """The files and folders that the options name and that are read."""
         named = (self.key, self.keys, self.tokenizer, self.sign, self.commitment)
-        return [str(one) for one in named if one is not None]
+        return [str(path) for path in named if path is not None]
 
     @cached_property
     def named(self) -> dict[str, WatermarkKey]:
-        """The keys, by the names of their files without the ending.
-
-        Raises:
-            KeyFileError: a key file is unusable.
-        """
+        """The keys, by the names of their files without the ending; a KeyFileError if a file is unusable."""
         if self.key is not None:
             return {self.key.stem: WatermarkKey.load(self.key, allow_open=self.allow_open_key)}
         return named_keys(str(self.keys), allow_open=self.allow_open_key)
@@ -195,25 +183,31 @@ class DetectOptions:
             ranges.append((int(start), int(end)))
         return ranges
 
-    def signer(self) -> SigningKey | None:
-        """Read the key that signs reports.
+    @property
+    def scoring(self) -> ScoringOptions:
+        """What to do with each text."""
+        return ScoringOptions(self.ranges, self.spans, self.payload)
 
-        Raises:
-            KeyFileError: the key file is unusable.
-        """
+    @cached_property
+    def signer(self) -> SigningKey | None:
+        """The key that signs reports."""
         return SigningKey.load(self.sign, allow_open=self.allow_open_key) if self.sign else None
 
-    def named_commitment(self, scorer: AnyScorer) -> KeyCommitment | None:
-        """Read the commitment that the report names, and check that the key meets it.
+    @cached_property
+    def key_commitment(self) -> KeyCommitment | None:
+        """The commitment that the report names."""
+        return KeyCommitment.load(self.commitment) if self.commitment else None
+
+    def check_report(self, scorer: AnyScorer) -> None:
+        """Read what a report is made with, and check that the key meets the commitment.
 
         Raises:
+            KeyFileError: the file of the key that signs is unusable.
             InputError: the commitment cannot be read, or is to another key.
         """
-        if self.commitment is None:
-            return None
-        commitment = KeyCommitment.load(self.commitment)
-        commitment.check(one_key(scorer).key)
-        return commitment
+        self.signer  # noqa: B018 (before the work)
+        if self.key_commitment is not None:
+            self.key_commitment.check(one_key(scorer).key)
 
     def scorer(self) -> AnyScorer:
         """Read the keys and make the scorer that the options describe.
@@ -238,11 +232,7 @@ class DetectOptions:
 
 
 def _with_tokenizer(keys: list[WatermarkKey], tokenizer: str | None) -> list[WatermarkKey]:
-    """The keys whose tokenizers are there; of the others it is said on stderr that they are not tried.
-
-    Raises:
-        DgmarkError: there is none; this is the error of the first.
-    """
+    """The keys whose tokenizers can be loaded; stderr names the others. If no tokenizer can, its first error."""
     of_models = {key.spec.tokenizer_fingerprint: key for key in keys}
     read = dict(zip(of_models, each(lambda key: Reader(key, tokenizer).tokenizer, of_models.values()), strict=True))
     errors = {name: error for name, error in read.items() if isinstance(error, DgmarkError)}

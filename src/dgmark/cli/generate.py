@@ -1,7 +1,7 @@
 """`dgmark generate`: generate marked texts from prompts."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,8 +15,7 @@ from dgmark.cli import options as opt
 from dgmark.cli.console import command_errors, stderr, visible
 from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.panels import panels
-from dgmark.cli.row_output import items_of
-from dgmark.cli.write_options import WriteOptions, contents_of
+from dgmark.cli.write_options import WriteOptions
 from dgmark.columns.row_schema import GENERATE_FIELDS
 from dgmark.decode.config import DecodeConfig, Settings
 from dgmark.decode.settings_file import read_settings
@@ -54,7 +53,7 @@ class PromptOptions:
         str | None,
         typer.Option(help="JSON Lines, Parquet, CSV or lines of text; - is standard input."),
     ] = None
-    prompt_column: Annotated[str, typer.Option(help="Column or field of the prompts.")] = PROMPT_COLUMN
+    prompt_column: opt.PromptColumn = PROMPT_COLUMN
 
     def __post_init__(self) -> None:
         if [self.given, self.prompt, self.prompts].count(None) < 2:
@@ -94,7 +93,7 @@ def generate(
         Path | None,
         typer.Option("--settings", help="Settings file; decoding options that are also given go before it."),
     ] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
+    chat: opt.Chat = False,
     batch_size: opt.BatchSize = 8,
     pad: opt.Pad = None,
     live: Annotated[
@@ -114,14 +113,8 @@ def generate(
     writing.check_output(prompts.source)
     for key in writing.all_keys:
         check_settings(loading, key, settings)
-    column = prompts.prompt_column
-
-    def make(item: Item, seed: int) -> Item:
-        prompt = prompt_of(item.content, column)
-        return writing.marked(item, seed, prompt, prompt=prompt)
-
-    purpose = "" if writing.table else "prompt to continue"
-    items = items_of(prompts.items(writing.reading(column)), make, seed=writing.seed, purpose=purpose)
+    read, column = prompts.items(writing.reading(prompts.prompt_column)), prompts.prompt_column
+    items = writing.items(read, "prompt", partial(prompt_of, column=column), "prompt to continue")
     if live and (len(items) != 1 or writing.out is not None):
         raise SettingsError("--stream shows one text: give a single prompt, and leave --out out")
     with needed_extra("generate", "generating"):
@@ -133,24 +126,17 @@ def generate(
     config = config_of(model, writing.all_keys, settings)
     for key in {item.content[1]["key"] for item in items if item.error is None}:
         check_marking(model, key, config)
-    given: dict[str, Any] = {"config": config, "chat": chat, "check": writing.check, "pad": pad}
-
-    def work(batch: list[Item], progress: Callable[[int], None]) -> Sequence[Any]:
-        texts, of_rows = contents_of(batch)
-        if live:
-            return [_show_live(model, texts, of_rows | given)]
-        arguments: Any = of_rows | given | {"batch_size": len(batch), "progress": progress}
-        return generate_texts(model, texts, errors="return", **arguments)
-
+    rule: Row = {} if writing.keys is not None else {"rule": writing.all_keys[0] and writing.all_keys[0].spec.rule}
+    given: Any = {"config": config, "chat": chat, "batch_size": batch_size, "pad": pad}
     writing.write(
         items,
-        work,
+        partial(_show_live, model, **given) if live else partial(generate_texts, model, errors="return", **given),
         lambda item, text: text.to_row(item.row_id, with_trace=trace and not writing.table),
         schema=GENERATION_SCHEMA,
         source="prompt",
         source_file=prompts.source,
         column=column,
-        shared=_shared_fields(model, config, writing, chat),
+        shared={**writing.shared(model, config.to_dict()), "chat": chat, **rule},
         fields=GENERATE_FIELDS,
         titles=True,
         hidden=live,
@@ -173,16 +159,7 @@ def check_settings(loading: opt.Loading, key: WatermarkKey | None, settings: Set
     with_defaults_of_rule(key, settings, partial(DecodeConfig, **family.defaults_with(family.block_of(checkpoint))))
 
 
-def _shared_fields(model: "LoadedModel", config: DecodeConfig, writing: WriteOptions, chat: bool) -> Row:
-    """The fields that all rows of one file share."""
-    from dgmark.models.denoiser import traits_of
-
-    traits, key = traits_of(model), writing.all_keys[0]
-    fields = {"model": traits.name, "settings": config.to_dict(), "dtype": traits.number_format, "chat": chat}
-    return fields | writing.shared() | ({} if writing.keys is not None else {"rule": key and key.spec.rule})
-
-
-def _show_live(model: "LoadedModel", prompts: Sequence[Any], given: dict[str, Any]) -> "Generation":
+def _show_live(model: "LoadedModel", prompts: Sequence[Any], *, progress: object, **given: Any) -> "list[Generation]":  # noqa: ARG001
     """Show the canvas of the only text on stderr while it is decoded, if that is a terminal, and return the text.
 
     Matching tokens are green (under a rule without matches all), masked positions shaded. Where tokens are deleted and
@@ -209,4 +186,4 @@ def _show_live(model: "LoadedModel", prompts: Sequence[Any], given: dict[str, An
                     live.update(Text.assemble(*pieces))
             elif isinstance(event, RowFinished):
                 generation = event.generation
-    return generation
+    return [generation]

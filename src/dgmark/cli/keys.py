@@ -14,7 +14,7 @@ from dgmark.checkpoint.folder import BUILTIN, BUILTINS, find_checkpoint, model_o
 from dgmark.checkpoint.tokenizer import load_tokenizer
 from dgmark.cli.console import command_errors, stderr, stdout, tell_of_key, visible
 from dgmark.cli.demo import SHOWS
-from dgmark.cli.options import AllowOpenKey, ModelContext, OneObject
+from dgmark.cli.options import NEW_KEY_FILE, AllowOpenKey, ModelContext, OneObject, SurprisalModel, Tokenizer
 from dgmark.cli.panels import Commands
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.key_check import TEMPLATE_LEVEL, KeyCheck, check_on_texts
@@ -34,39 +34,38 @@ KeyToRead = Annotated[Path, typer.Argument(metavar="KEY", help="Key: a file, a n
 _CLEARLY_BETTER = 0.03  # of the share of matches
 
 
+RuleName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RULE",
+        help="What is marked: bigram (pairs of nearby tokens), position (each token at its position, the paper's "
+        "rule), or a rule of another package: `--rule NAME --help` shows its options.",
+        show_default="bigram; position with one of its options",
+    ),
+]
+ExpectedMatch = Annotated[
+    float | None,
+    typer.Option(
+        help="Share of the pairs (position: of the tokens) that match in a typical text of the model, used to "
+        "decide when a text is too short to judge.",
+        show_default="what was measured at the model's own block length",
+    ),
+]
+
+
 @command_errors
 def keygen(
     ctx: typer.Context,
     file: Annotated[
-        Path | None,
-        typer.Argument(
-            help="File to write the key to (mode 0600), or - for standard output; an existing file is never "
-            "overwritten.",
-            show_default="in your folder of keys, by --name",
-        ),
+        Path | None, typer.Argument(help=NEW_KEY_FILE, show_default="in your folder of keys, by --name")
     ] = None,
     name: Annotated[
         str | None,
         typer.Option(help="Whose texts it marks, such as press: verdicts name it, and --key finds it without a FILE."),
     ] = None,
     model: Annotated[str, typer.Option(help="Model whose tokenizer the key is bound to.")] = BUILTIN,
-    rule: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RULE",
-            help="What is marked: bigram (pairs of nearby tokens), position (each token at its position, the paper's "
-            "rule), or a rule of another package: `--rule NAME --help` shows its options.",
-            show_default="bigram; position with one of its options",
-        ),
-    ] = None,
-    expected_match: Annotated[
-        float | None,
-        typer.Option(
-            help="Share of the pairs (position: of the tokens) that match in a typical text of the model, used to "
-            "decide when a text is too short to judge.",
-            show_default="what was measured at the model's own block length",
-        ),
-    ] = None,
+    rule: RuleName = None,
+    expected_match: ExpectedMatch = None,
 ) -> None:
     """Make a secret key. Whoever has it can detect and forge the mark: keep it as you would keep a signing key."""
     called = str(file)
@@ -76,11 +75,8 @@ def keygen(
         file, called = new_key_file(name), name
     key = WatermarkKey.generate(model, rule=rule, expected_match=expected_match, name=name, **ctx.obj)
     key.save(file)
-    if key.keyless:
-        stderr().print(
-            "warning: a token-id key has no secret: anybody can detect and forge its mark, "
-            "and its p-values are not guaranteed"
-        )
+    if key.spec.caution:
+        stderr().print(f"warning: {key.spec.caution}")
     refusal = _refusal(model)
     if refusal is not None:
         stderr().print(
@@ -215,11 +211,9 @@ def check(
         list[str],
         typer.Option(help="Unmarked traffic: documents, folders, or JSON Lines of texts; repeatable."),
     ],
-    surprisal_model: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="Language model that reads along, as in `dgmark detect`.")
-    ] = None,
+    surprisal_model: SurprisalModel = None,
     context: ModelContext = None,
-    tokenizer: Annotated[str | None, typer.Option(help="Tokenizer folder or file.", show_default="the key's")] = None,
+    tokenizer: Tokenizer = None,
     as_json: OneObject = False,
     allow_open_key: AllowOpenKey = False,
 ) -> None:
@@ -240,8 +234,8 @@ def check(
     if as_json:
         print(json.dumps(_check_fields(found, key, len(unusable))))
     else:
-        for one in unusable:
-            stderr().print(f"{one.name}: {one.error}")
+        for item in unusable:
+            stderr().print(f"{item.name}: {item.error}")
         _print_check(found)
     if found.above or found.templates:
         raise typer.Exit(1)
@@ -253,7 +247,7 @@ def _check_fields(found: KeyCheck, key: WatermarkKey, unusable: int) -> dict[str
         "texts": found.texts,
         "unusable": unusable,
         "shares": [share._asdict() for share in found.shares],
-        "templates": [{**one._asdict(), "ids": list(one.ids)} for one in found.templates],
+        "templates": [{**template._asdict(), "ids": list(template.ids)} for template in found.templates],
         "advice": found.advice,
         "schema": 1,
     }
@@ -261,8 +255,8 @@ def _check_fields(found: KeyCheck, key: WatermarkKey, unusable: int) -> dict[str
 
 def _print_check(found: KeyCheck) -> None:
     print(f"{found.texts:,} texts. Share with a p-value of at most")
-    for one in found.shares:
-        print(f"  {one.level:<7g} {one.share:.5f}  95 % interval {one.low:.5f} to {one.high:.5f} ({one.texts:,})")
+    for level, texts, share, low, high in found.shares:
+        print(f"  {level:<7g} {share:.5f}  95 % interval {low:.5f} to {high:.5f} ({texts:,})")
     for template in found.templates:
         first = visible(", ".join(template.ids[:3]))
         print(

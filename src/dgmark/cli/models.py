@@ -20,7 +20,8 @@ def models(as_json: OneObject = False) -> None:
     line = "{:<16} {:<43} {:>10} {:>8} {:>6}  {}"
     print(line.format("family", "checkpoint", "parameters", "GB bf16", "block", "licence"))
     for family in families:
-        for one in family.published:
-            size, block = f"{one.weight_bytes / 1e9:.1f}", family.defaults["block_length"]
-            print(line.format(family.name, one.hub_id, f"{one.parameters / 1e9:.2f}e9", size, block, one.licence))
+        for checkpoint in family.published:
+            size, count = f"{checkpoint.weight_bytes / 1e9:.1f}", f"{checkpoint.parameters / 1e9:.2f}e9"
+            block, licence = family.defaults["block_length"], checkpoint.licence
+            print(line.format(family.name, checkpoint.hub_id, count, size, block, licence))
     print(f"built in: {', '.join(BUILTINS)}; --model takes any checkpoint of these families, as a folder or a hub id")

@@ -31,7 +31,7 @@ class OptionGroup:
     def options(self) -> list[inspect.Parameter]:
         """The options, as parameters of a command."""
         every = (self.signature or inspect.signature(self.make)).parameters.values()
-        return [one for one in every if not self.only or one.name in self.only]
+        return [option for option in every if not self.only or option.name in self.only]
 
 
 def option_groups(command: Callable[..., R]) -> Callable[..., R]:
@@ -39,20 +39,22 @@ def option_groups(command: Callable[..., R]) -> Callable[..., R]:
     own = inspect.signature(command).parameters
     groups = {
         name: extra
-        for name, one in own.items()
-        for extra in getattr(one.annotation, "__metadata__", ())
+        for name, parameter in own.items()
+        for extra in getattr(parameter.annotation, "__metadata__", ())
         if isinstance(extra, OptionGroup)
     }
-    options = [option for name, one in own.items() for option in (groups[name].options if name in groups else [one])]
+    options: list[inspect.Parameter] = []
+    for name, parameter in own.items():
+        options += groups[name].options if name in groups else [parameter]
 
     @functools.wraps(command)
     def run(**values: Any) -> R:
         for name, group in groups.items():
-            values[name] = group.make(**{one.name: values.pop(one.name) for one in group.options})
+            values[name] = group.make(**{option.name: values.pop(option.name) for option in group.options})
         return command(**values)
 
     # typer reads this; keyword-only, so that defaults may be in any order
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options]
+        [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options]
     )
     return run

@@ -17,16 +17,20 @@ from dgmark.decode.config import SettingField, Settings, setting_fields
 from dgmark.watermark.key import WatermarkKey
 
 # --- the key
-NewKeyFile = Annotated[
-    Path,
-    typer.Argument(
-        help="File to write the key to (mode 0600), or - for standard output; an existing file is never overwritten."
-    ),
-]
+NEW_KEY_FILE = "File to write the key to (mode 0600), or - for standard output; an existing file is never overwritten."
+NewKeyFile = Annotated[Path, typer.Argument(help=NEW_KEY_FILE)]
 AllowOpenKey = Annotated[
     bool, typer.Option("--allow-open-key", help="Accept a key file that every user of the machine can read.")
 ]
 
+Tokenizer = Annotated[str | None, typer.Option(help="Tokenizer folder or file.", show_default="that of the key")]
+SurprisalModel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODEL",
+        help="Language model that weighs tokens: builtin, a folder, a GGUF file, a hub id, or a server's address.",
+    ),
+]
 ModelContext = Annotated[
     int | None,
     typer.Option("--context", help="Most tokens that the language model reads.", show_default="all it can"),
@@ -34,6 +38,10 @@ ModelContext = Annotated[
 
 
 # --- the model
+Dtype = Annotated[
+    str | None,
+    typer.Option(help="fp32, bf16 or fp16.", show_default="$DGMARK_DTYPE, else the faster one on the device"),
+]
 Loading = dict[str, Any]
 """The arguments of `load_model` that the command line sets."""
 
@@ -48,10 +56,7 @@ def model_to_load(
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, mps or mlx.", show_default="a GPU, else the CPU")
     ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(help="fp32, bf16 or fp16.", show_default="$DGMARK_DTYPE, else the faster one on the device"),
-    ] = None,
+    dtype: Dtype = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a model on the hub.")] = None,
     family: Annotated[
         str | None, typer.Option(help="Model family, if the checkpoint's config.json does not name it.")
@@ -102,27 +107,30 @@ def set_options(**options: Any) -> dict[str, Any]:
 def decoding_options(without: Collection[str] = ()) -> OptionGroup:
     """The fields of `DecodeConfig` as options, without those that the command decides itself."""
 
-    def option(one: SettingField) -> inspect.Parameter:
-        metavar = None if one.choices else "NUMBER"
-        info = typer.Option(help=one.help, metavar=metavar, show_default=one.default_text or False)
-        kind: Any = Annotated[one.type | None, info]
-        return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=None)
+    def option(setting: SettingField) -> inspect.Parameter:
+        metavar = None if setting.choices else "NUMBER"
+        info = typer.Option(help=setting.help, metavar=metavar, show_default=setting.default_text or False)
+        kind: Any = Annotated[setting.type | None, info]
+        return inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=None)
 
-    options = [option(one) for one in setting_fields() if one.name not in without]
+    options = [option(setting) for setting in setting_fields() if setting.name not in without]
     return OptionGroup(set_options, signature=inspect.Signature(options))
 
 
 DecodingOptions = Annotated[Settings, decoding_options()]
 # for help panels: what a normal user leaves alone
-RARE_SETTINGS = [one.name for one in setting_fields() if one.name not in ("length", "temperature")]
+RARE_SETTINGS = [setting.name for setting in setting_fields() if setting.name not in ("length", "temperature")]
 RARE_LOADING = [name for name in inspect.signature(model_to_load).parameters if name != "name_or_path"]
 
 # --- tables
+PromptColumn = Annotated[str, typer.Option(help="Column or field of the prompts.")]
 IdColumn = Annotated[str | None, typer.Option(help="Column or field of the rows' ids.")]
 KeyColumn = Annotated[str | None, typer.Option(help="Column or field that names each row's key.")]
 Prefix = Annotated[str, typer.Option(help="Begin the names of added columns with this.")]
 
 # --- the run
+NoWatermark = Annotated[bool, typer.Option("--no-watermark", help="Write texts without a mark.")]
+Chat = Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")]
 Check = Annotated[
     bool,
     typer.Option("--check", help="Look for the mark in each new text, as a checker with the same key would."),

@@ -18,7 +18,7 @@ _ANY_ARGUMENTS = {"allow_extra_args": True, "ignore_unknown_options": True, "hel
 
 def add_other_commands(app: typer.Typer) -> None:
     """Add the commands of other distributions: a function is a command, a `typer.Typer` several."""
-    found = {one.name: one for one in entry_points(group="dgmark.commands")}
+    found = {command.name: command for command in entry_points(group="dgmark.commands")}
     for name in sorted({*found, *_HERE}, key=lambda name: (name not in _HERE, name)):
         if name not in found:
             folder, purpose = _HERE[name]

@@ -65,17 +65,17 @@ class PanelCommand(TyperCommand):
 
     def hint(self, ctx: Any, option: str) -> str | None:
         """What to say of an option that this command does not have; None for click's own words."""
-        there, name = _names(self.get_params(ctx)), option.removeprefix("--")
-        ours = (f"--{one}" for one, names in _ELSEWHERE.items() if name in names.split())
-        takes = name in _ARGUMENTS and any(one.param_type_name == "argument" for one in self.params)
+        known, name = _names(self.get_params(ctx)), option.removeprefix("--")
+        ours = (f"--{field}" for field, names in _ELSEWHERE.items() if name in names.split())
+        takes = name in _ARGUMENTS and any(param.param_type_name == "argument" for param in self.params)
         argument = "here it is an argument, without a name" if takes else None
-        return next((f"here it is {one}" for one in ours if one in there), argument)
+        return next((f"here it is {candidate}" for candidate in ours if candidate in known), argument)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the help of the options, panel by panel."""
         shown: dict[str, list[Any]] = {title: [] for title in ("Arguments", "Options", *self._panels.values())}
-        for one in self.get_params(ctx):
-            shown.setdefault(self.panel_of(one), []).append(one.get_help_record(ctx))
+        for param in self.get_params(ctx):
+            shown.setdefault(self.panel_of(param), []).append(param.get_help_record(ctx))
         for title, records in shown.items():
             if said := [tuple(map(in_words, record)) for record in records if record is not None]:
                 with formatter.section(title):
@@ -83,13 +83,13 @@ class PanelCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line, and answer options of other tools with a hint."""
-        there = _names(self.get_params(ctx))
-        for one in args[: args.index("--")] if "--" in args else args:
-            name = one.partition("=")[0]
+        known = _names(self.get_params(ctx))
+        for argument in args[: args.index("--")] if "--" in args else args:
+            name = argument.partition("=")[0]
             plain = "--" + name.lstrip(_DASHES)
-            if name[:1] in _DASHES[1:] and plain in there:
+            if name[:1] in _DASHES[1:] and plain in known:
                 ctx.fail(f"No such option: {name} (its dash is one of typography: write {plain})")
-            if name.startswith("--") and name not in there and (hint := self.hint(ctx, name)):
+            if name.startswith("--") and name not in known and (hint := self.hint(ctx, name)):
                 ctx.fail(f"No such option: {name} ({hint})")
         try:
             return super().parse_args(ctx, args)
@@ -99,7 +99,7 @@ class PanelCommand(TyperCommand):
 
 
 def _names(params: Iterable[Any]) -> set[str]:
-    return {name for one in params for name in (*one.opts, *one.secondary_opts)}
+    return {name for param in params for name in (*param.opts, *param.secondary_opts)}
 
 
 class Commands(typer.Typer):

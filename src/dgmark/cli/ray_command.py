@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -19,13 +19,10 @@ from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
 from dgmark.columns.key_source import ENVIRONMENT, read_keys
 from dgmark.errors import SettingsError, needed_extra
-from dgmark.rows.item import Tally
+from dgmark.rows.item import Row, Tally
 from dgmark.rows.parquet import values_in
 from dgmark.rows.scoring import ScoringOptions, settings_hash
 from dgmark.rows.sources import PROMPT_COLUMN
-
-if TYPE_CHECKING:
-    from dgmark.columns.ray_run import RayRun
 
 # tests that name files
 _FILES = ("tokenizer", "surprisal_model")
@@ -73,26 +70,15 @@ class Places:
         if _absolute(self.source).rstrip("/") == _absolute(self.target).rstrip("/"):
             raise SettingsError(f"{self.target} is the source, which is only read: choose another target")
 
-    def run_of(
-        self,
-        work: DetectColumns | GenerateColumns,
-        made_with: dict[str, Any],
-        *,
-        batch_size: int,
-        part_rows: int,
-        gpus: float = 0,
-    ) -> "RayRun":
-        """The run that works on these places.
-
-        Raises:
-            MissingExtra: Ray is not installed.
-        """
+    def run(
+        self, work: DetectColumns | GenerateColumns, made_with: Row, batch_size: int, part_rows: int, gpus: float = 0
+    ) -> int:
+        """Write the rows that are not finished, and return how many were; without Ray a MissingExtra."""
         with needed_extra("ray", "dgmark-ray", "ray[data]"):
             from dgmark.columns.ray_run import RayRun
         made_with = {**made_with, "column": work.column, "id_column": self.id_column, "prefix": self.prefix}
-        source, target = _absolute(self.source), _absolute(self.target)
-        part_rows = self.rows_per_file or part_rows
-        return RayRun(work, source, target, made_with, batch_size, part_rows, self.actors, gpus, self.address)
+        places, part_rows = (_absolute(self.source), _absolute(self.target)), self.rows_per_file or part_rows
+        return RayRun(work, *places, made_with, batch_size, part_rows, self.actors, gpus, self.address).write()
 
     def count(self, tally: Tally, columns: list[str], finished: int) -> None:
         """Count the rows of the target, of which so many were finished, by some of the added columns."""
@@ -126,8 +112,7 @@ def detect(
     # read here, so that a wrong key or setting ends the command before the cluster works
     settings = settings_hash(work.scorer, ScoringOptions(payload=tests["payload"]), ids=False)
     made_with = {"command": "detect", "key": work.scorer.settings["keys"], "settings": settings}
-    made_with |= {"key_column": key_column}
-    finished, tally = places.run_of(work, made_with, batch_size=batch_size, part_rows=65_536).write(), Tally()
+    finished, tally = places.run(work, made_with | {"key_column": key_column}, batch_size, part_rows=65_536), Tally()
     places.count(tally, ["verdict", "error"], finished)
     report_counts(places.target, tally)
     if not tally.scored and tally.first_unusable:
@@ -141,17 +126,14 @@ def generate(
     places: Annotated[Places, OptionGroup(Places)],
     settings: opt.DecodingOptions,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Key file that all machines see, or env:NAME.")] = None,
-    no_watermark: Annotated[bool, typer.Option("--no-watermark", help="Write texts without a mark.")] = False,
+    no_watermark: opt.NoWatermark = False,
     allow_open_key: opt.AllowOpenKey = False,
     model: Annotated[str, typer.Option("--model", "-m", help="Model that all machines can load.")] = "storyteller",
-    dtype: Annotated[
-        str | None,
-        typer.Option(help="fp32, bf16 or fp16.", show_default="$DGMARK_DTYPE, else the faster one on the device"),
-    ] = None,
-    prompt_column: Annotated[str, typer.Option(help="Column of the prompts.")] = PROMPT_COLUMN,
+    dtype: opt.Dtype = None,
+    prompt_column: opt.PromptColumn = PROMPT_COLUMN,
     seed: Annotated[int, typer.Option(help="Seed that the ids of rows are hashed with.")] = 0,
     key_column: opt.KeyColumn = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Put each prompt into the model's chat template.")] = False,
+    chat: opt.Chat = False,
     check: opt.Check = False,
     gpus_per_actor: Annotated[
         float, typer.Option("--gpus-per-actor", min=0, help="GPUs of each process; 0.5 for two on one.")
@@ -165,30 +147,13 @@ def generate(
     keys = [None] if source is None else read_keys(source, allow_open=allow_open_key)
     for own in keys:
         check_settings({"name_or_path": model}, own, settings)
-    loading: dict[str, Any] = {"dtype": dtype, "device": "cuda" if gpus_per_actor else None}
-    work = GenerateColumns(
-        model,
-        source,
-        prompt_column,
-        id_column=places.id_column,
-        key_column=key_column,
-        seed=seed,
-        prefix=places.prefix,
-        batch_size=batch_size,
-        chat=chat,
-        check=check,
-        allow_open_key=allow_open_key,
-        **loading,
-        **settings,
-    )
-    made_with: dict[str, Any] = {
-        "command": "generate",
-        "key": [own and own.fingerprint for own in keys],
-        "model": model,
-    }
-    made_with |= {"key_column": key_column, "seed": seed, "chat": chat, "check": check, **loading, "settings": settings}
-    run = places.run_of(work, made_with, batch_size=batch_size, part_rows=256, gpus=gpus_per_actor)
-    finished, tally = run.write(), MarkedTally()
+    given: dict[str, Any] = {"key_column": key_column, "seed": seed, "chat": chat, "check": check, "dtype": dtype}
+    given["device"] = "cuda" if gpus_per_actor else None
+    of_run: Any = {"id_column": places.id_column, "prefix": places.prefix, "batch_size": batch_size}
+    work = GenerateColumns(model, source, prompt_column, allow_open_key=allow_open_key, **of_run, **given, **settings)
+    fingerprints = [own and own.fingerprint for own in keys]
+    made_with = {"command": "generate", "key": fingerprints, "model": model, **given, "settings": settings}
+    finished, tally = places.run(work, made_with, batch_size, part_rows=256, gpus=gpus_per_actor), MarkedTally()
     places.count(tally, [name for name in work.fields if name != "text"], finished)
     tell_counts(places.target, tally, "written", "with errors")
     if tally.first_unusable and not tally.scored:

@@ -12,8 +12,8 @@ from dgmark.cli.panels import Commands
 from dgmark.errors import SettingsError
 from dgmark.files.inputs import decode, read_bytes
 from dgmark.files.outputs import check_output
-from dgmark.report.joined import MAX_REPORTS, JoinedReport, write_joined
-from dgmark.report.page import check_report_path
+from dgmark.report.joined import MAX_REPORTS, JoinedReport
+from dgmark.report.page import check_report_path, write_report
 from dgmark.report.signed import read_signed_report
 from dgmark.report.signing import SigningKey, read_key_set
 
@@ -49,7 +49,7 @@ def report_jwks(
 ) -> None:
     """Print the public keys as a JSON Web Key Set. Publish it where those who get your reports will look for it."""
     sets = [SigningKey.load(file, allow_open=allow_open_key).to_jwks() for file in files]
-    print(json.dumps({"keys": [key for one in sets for key in one["keys"]]}, indent=2))
+    print(json.dumps({"keys": [key for jwks in sets for key in jwks["keys"]]}, indent=2))
 
 
 @report_app.command("join")
@@ -66,12 +66,12 @@ def report_join(
 ) -> None:
     """Make one report of several reports."""
     check_report_path(out)
-    check_output(out, [str(one) for one in (*files, jwks, sign) if one is not None])
+    check_output(out, [str(file) for file in (*files, jwks, sign) if file is not None])
     if len(files) > MAX_REPORTS:
         raise SettingsError(f"one report is made of up to {MAX_REPORTS:,} reports, not of {len(files):,}")
     signer = SigningKey.load(sign, allow_open=allow_open_key) if sign else None
     documents = [decode(read_bytes(file), str(file)) for file in files]
-    write_joined(JoinedReport.of(documents, name, read_key_set(jwks) if jwks else None), out, signer=signer)
+    write_report(JoinedReport.of(documents, name, read_key_set(jwks) if jwks else None), out, signer=signer)
 
 
 @report_app.command("verify")

@@ -61,7 +61,7 @@ _NUMBERS = {"tokens", "p-value", "z", "matching"}
 
 
 def printer_of_each(options: DetectOptions) -> Callable[[list[Result]], None] | None:
-    """What prints results as soon as they are there, in JSON Lines and CSV; None for forms of all results."""
+    """What prints each batch of results, in JSON Lines and CSV; None for forms that show all results together."""
     if options.form not in ("jsonl", "csv"):
         return None
     columns = [*_COLUMNS, *(_SUBKEY_COLUMNS if options.payload else ()), *(["q_value"] if options.fdr else ())]

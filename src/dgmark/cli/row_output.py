@@ -4,8 +4,9 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dgmark.cli.bar import row_bar
 from dgmark.cli.console import stderr, stdout, visible
@@ -14,9 +15,6 @@ from dgmark.rows.item import ONE_TEXT, Item, Row, Tally
 from dgmark.rows.jsonl import to_line
 from dgmark.rows.run import run
 from dgmark.rows.sinks import Result, RowFile
-
-if TYPE_CHECKING:
-    from dgmark.decode.texts.written import MarkTally
 
 # makes a result or an error of each of some items; calls its second argument with the number of new tokens
 Work = Callable[[list[Item], Callable[[int], None]], Sequence[Any]]
@@ -47,29 +45,11 @@ def items_of(
     return made
 
 
-def write_rows(
-    items: Sequence[Item],
-    work: Work,
-    row_of: Callable[[Item, Any], Row] = lambda _, row: row,
-    *,
-    schema: int,
-    shared: Row,
-    out: str | Path | None = None,
-    file: Callable[..., RowFile] = RowFile,
-    source: str = "input",
-    as_json: bool = False,
-    titles: bool = False,
-    hidden: bool = False,
-    tally: Tally | None = None,
-    batch_size: int = 1,
-    tokens_each: int = 0,
-) -> None:
-    """Make the rows that a file does not hold yet, batch by batch, with a bar, or print them, and say what failed.
+@dataclass
+class RowOutput:
+    """Where the rows of a run go, and what is shown of them.
 
-    Args:
-        items: the items, one for each row, in order.
-        work: makes the results of a batch.
-        row_of: the row of an item and of its result; by default this is the row.
+    Attributes:
         schema: schema version of the rows.
         shared: fields that all rows of the file share.
         out: the file; without one the rows are printed: one as its text, several as JSON Lines.
@@ -78,9 +58,81 @@ def write_rows(
         as_json: print rows as JSON Lines, also those of a file.
         titles: print several texts below their ids, in place of rows.
         hidden: show no bar.
-        tally: what counts the rows; by default a new one.
+        tally: counts the rows.
         batch_size: largest number of rows in a batch.
         tokens_each: largest number of tokens in a row, for the bar; 0 if it is unknown.
+    """
+
+    schema: int
+    shared: Row
+    out: str | Path | None = None
+    file: Callable[..., RowFile] = RowFile
+    source: str = "input"
+    as_json: bool = False
+    titles: bool = False
+    hidden: bool = False
+    tally: Tally = field(default_factory=Tally)
+    batch_size: int = 1
+    tokens_each: int = 0
+
+    def write(self, items: Sequence[Item], work: Work, row_of: Callable[[Item, Any], Row]) -> None:
+        """Make the rows, see `write_rows`."""
+
+        def whole_row(item: Item, made: Any) -> Row:
+            return row_of(item, made) if item.error is None else item.error_row(self.schema)
+
+        show = partial(self._show, single=len(items) == 1)
+        of_file = {"shared": {**self.shared, "schema": self.schema}, "row_of": whole_row, "source": self.source}
+        sink = self.file(self.out, on_rows=show, **of_file) if self.out else None
+        with row_bar(hidden=self.hidden) as bar:
+
+            def start(left: int | None) -> None:
+                if self.tally.resumed and self.file is RowFile:
+                    stderr().print(f"{self.tally.resumed} of {len(items)} rows are already in {self.out}")
+                bar.show("", 0, left, self.tokens_each)
+
+            def count(results: list[Result]) -> None:
+                bar.rows(len(results))
+                show(() if self.out else (whole_row(*result) for result in results))
+
+            of_run: Any = {"tally": self.tally, "batch_size": self.batch_size, "on_start": start, "on_results": count}
+            run(items, lambda batch: work(batch, bar.tokens), sink, **of_run)
+
+    def _show(self, rows: Iterable[Row], *, single: bool) -> None:
+        for row in rows:
+            if self.as_json or not (self.out or single or self.titles):
+                print(to_line(row), flush=True)
+            elif not self.out and "error" not in row:
+                if not single:
+                    stdout().print(f"── {row['id']}", style="dim")
+                print(visible(row["text"], lines=True) if sys.stdout.isatty() else row["text"], flush=True)
+
+    def tell(self, items: Sequence[Item]) -> None:
+        """Say on stderr what a table holds, or how many rows failed.
+
+        Raises:
+            DgmarkError: every row failed; this is the error of the first one.
+        """
+        first, number = self.tally.first_unusable, len(items)
+        if self.file is not RowFile:
+            tell_counts(str(self.out), self.tally, "written", "with errors")
+        if first and first.error and not self.tally.scored:
+            unnamed = number == 1 and (items[0].error is None or items[0].row_id == ONE_TEXT)
+            raise first.error if unnamed else first.raised()
+        if first and self.file is RowFile:
+            stderr().print(f"errors in {self.tally.unusable} of {number - self.tally.resumed} rows")
+
+
+def write_rows(
+    items: Sequence[Item], work: Work, row_of: Callable[[Item, Any], Row] = lambda _, row: row, **output: Any
+) -> None:
+    """Make the rows that a file does not hold yet, batch by batch, with a bar, or print them, and say what failed.
+
+    Args:
+        items: the items, one for each row, in order.
+        work: makes the results of a batch.
+        row_of: the row of an item and of its result; by default this is the row.
+        output: the fields of `RowOutput`.
 
     Raises:
         InputError: two rows have the same id.
@@ -90,56 +142,12 @@ def write_rows(
     for row_id, times in Counter(item.row_id for item in items).items():
         if times > 1:
             raise InputError(f"two rows have the id {row_id!r}: give each row its own id")
-    tally, single = Tally() if tally is None else tally, len(items) == 1
-
-    def whole_row(item: Item, made: Any) -> Row:
-        return row_of(item, made) if item.error is None else item.error_row(schema)
-
-    def show(rows: Iterable[Row]) -> None:
-        for row in rows:
-            if as_json or not (out or single or titles):
-                print(to_line(row), flush=True)
-            elif not out and "error" not in row:
-                _print_text(row, titled=not single)
-
-    of_file = {"shared": {**shared, "schema": schema}, "row_of": whole_row, "source": source, "on_rows": show}
-    sink = file(out, **of_file) if out else None
-    with row_bar(hidden=hidden) as bar:
-
-        def start(left: int | None) -> None:
-            if tally.resumed and file is RowFile:
-                stderr().print(f"{tally.resumed} of {len(items)} rows are already in {out}")
-            bar.show("", 0, left, tokens_each)
-
-        def count(results: list[Result]) -> None:
-            bar.rows(len(results))
-            show(() if out else (whole_row(*result) for result in results))
-
-        listening: Any = {"on_start": start, "on_results": count}
-        run(items, lambda batch: work(batch, bar.tokens), sink, tally=tally, batch_size=batch_size, **listening)
-    if file is not RowFile:
-        tell_counts(str(out), tally, "written", "with errors")
-    first = tally.first_unusable
-    if first and first.error and not tally.scored:
-        unnamed = single and (items[0].error is None or items[0].row_id == ONE_TEXT)
-        raise first.error if unnamed else first.raised()
-    if first and file is RowFile:
-        stderr().print(f"errors in {tally.unusable} of {len(items) - tally.resumed} rows")
-
-
-def _print_text(row: Row, *, titled: bool) -> None:
-    if titled:
-        stdout().print(f"── {row['id']}", style="dim")
-    print(visible(row["text"], lines=True) if sys.stdout.isatty() else row["text"], flush=True)
+    to = RowOutput(**output)
+    to.write(items, work, row_of)
+    to.tell(items)
 
 
 # --- what is said of them
-
-
-def _new_marks() -> "MarkTally":
-    from dgmark.decode.texts.written import MarkTally
-
-    return MarkTally()
 
 
 @dataclass
@@ -150,7 +158,10 @@ class MarkedTally(Tally):
         marks: counts the marks.
     """
 
-    marks: "MarkTally" = field(default_factory=_new_marks)
+    def __post_init__(self) -> None:
+        from dgmark.decode.texts.written import MarkTally
+
+        self.marks = MarkTally()
 
     def count(self, item: Item, made: Any) -> None:
         """Count an item and the text that was written for it."""

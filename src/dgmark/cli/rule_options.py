@@ -18,15 +18,15 @@ from dgmark.watermark.spec import WatermarkSpec, options_of
 
 
 class RuleCommand(PanelCommand):
-    """A command with an option `--rule`. Without it, the options of dgmark's own rules are there.
+    """A command with an option `--rule`. Without it, it has the options of dgmark's own rules.
 
     The options of the rule that are given are the `obj` of the command's context.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the command line, by the rule that it names."""
-        for one, following in zip(args, [*args[1:], ""], strict=False):
-            name, equals, value = one.partition("=")
+        for argument, following in zip(args, [*args[1:], ""], strict=False):
+            name, equals, value = argument.partition("=")
             if name == "--rule":
                 ctx.meta["rule"] = value if equals else following
         return super().parse_args(ctx, args)
@@ -42,7 +42,7 @@ class RuleCommand(PanelCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command, with the options of the rule as `ctx.obj`."""
-        own = {one.name for one in self.params}
+        own = {param.name for param in self.params}
         ctx.obj = set_options(**{name: ctx.params.pop(name) for name in [*ctx.params] if name not in own})
         return super().invoke(ctx)
 
@@ -75,7 +75,7 @@ def _options(spec: type[WatermarkSpec], title: str) -> list[Any]:
 
     def command() -> None: ...
 
-    command.__signature__ = inspect.Signature([parameter(*one) for one in options_of(spec).items()])  # type: ignore[attr-defined]
+    command.__signature__ = inspect.Signature([parameter(*option) for option in options_of(spec).items()])  # type: ignore[attr-defined]
     app = typer.Typer(add_completion=False)
     app.command()(command)
     return [*typer.main.get_command(app).params]
@@ -94,7 +94,7 @@ def _kind(field: FieldInfo) -> Any:
     """How the command line reads an option: a choice, a switch, a number, or a text that the spec reads."""
     kind: Any = field.annotation
     if get_origin(kind) in (Union, UnionType):
-        kinds = [one for one in get_args(kind) if one is not NoneType]
+        kinds = [part for part in get_args(kind) if part is not NoneType]
         kind = kinds[0] if len(kinds) == 1 else str
-    words = get_origin(kind) is Literal and all(isinstance(one, str) for one in get_args(kind))
+    words = get_origin(kind) is Literal and all(isinstance(word, str) for word in get_args(kind))
     return kind if words or kind in (bool, int, float) else str

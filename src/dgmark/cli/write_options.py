@@ -1,17 +1,18 @@
 """The options of commands that write a text for each row: which key and seed it has, and where it goes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dgmark.arguments.column_names import Fields
 from dgmark.cli import options as opt
-from dgmark.cli.row_output import MarkedTally, Work, write_rows
+from dgmark.cli.row_output import MarkedTally, items_of, write_rows
 from dgmark.columns.row_schema import CHECK_FIELDS
+from dgmark.decode.config import Settings
 from dgmark.detection.keyring import named_keys
 from dgmark.detection.row_keys import key_named
 from dgmark.errors import ResumeMismatch, SettingsError
@@ -22,8 +23,8 @@ from dgmark.rows.parquet_sink import ParquetFile
 from dgmark.rows.tables import RowReading
 from dgmark.watermark.key import WatermarkKey, check_has_key, subkey_of
 
-# what an item is marked with: arguments of `generate` and `infill`
-_OF_ROWS = ("key", "seed", "subkey")
+if TYPE_CHECKING:
+    from dgmark.models.denoiser import Denoiser
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class WriteOptions:
             "--key", "-k", help="Key to mark with: a file, a name given to `dgmark keygen`, or - for standard input."
         ),
     ] = None
-    no_watermark: Annotated[bool, typer.Option("--no-watermark", help="Generate text without a mark.")] = False
+    no_watermark: opt.NoWatermark = False
     allow_open_key: opt.AllowOpenKey = False
     keys: Annotated[Path | None, typer.Option(help="Folder of key files, of which each row names one.")] = None
     key_column: opt.KeyColumn = None
@@ -99,19 +100,37 @@ class WriteOptions:
         """What is read of rows whose texts or prompts stand in this column."""
         return RowReading(column, self.id_column, self.key_column)
 
-    def shared(self) -> Row:
-        """The field of the key that all rows share; where rows name their keys, each states its own."""
-        (key, *_) = self.all_keys
-        return {} if self.keys is not None else {"key_fingerprint": key and key.fingerprint}
+    def shared(self, model: "Denoiser", settings: Settings) -> Row:
+        """The fields that all rows share; where rows name their keys, each states its own."""
+        from dgmark.decode.texts.written import shared_fields
 
-    def marked(self, item: Item, seed: int, content: Any, **source: Any) -> Item:
-        """The item of what is decoded and what marks it. With a column of ids, its seed and sub-key follow from its id.
+        shared = shared_fields(model, self.all_keys[0], settings)
+        return {name: value for name, value in shared.items() if self.keys is None or name != "key_fingerprint"}
+
+    def items(self, read: Iterable[Item], name: str, content_of: Callable[[Row], Any], purpose: str) -> list[Item]:
+        """The items of rows, each of what is decoded and what marks it.
 
         Args:
-            item: the item of the row.
-            seed: the seed of the row, if that does not follow from its id.
-            content: what is decoded.
-            source: fields of the row that follow from the content.
+            read: the rows.
+            name: the field of a written row that states what was decoded.
+            content_of: what is decoded of a row, or an `InputError` that takes its place.
+            purpose: what an item is, such as "prompt to continue".
+
+        Raises:
+            InputError: there is no row, and no table is written.
+        """
+
+        def marked(item: Item, seed: int) -> Item:
+            content = content_of(item.content)
+            marks, stated = self._marks(item, seed)
+            return replace(item, content=(content, marks), source={name: content, **stated})
+
+        return items_of(read, marked, seed=self.seed, purpose="" if self.table else purpose)
+
+    def _marks(self, item: Item, seed: int) -> tuple[Row, Row]:
+        """What marks a row, as arguments of `generate` and `infill`, and the fields of its row that follow from this.
+
+        With a column of ids, the seed and the sub-key follow from the id.
 
         Raises:
             InputError: there is no key of the name that the row gives.
@@ -125,42 +144,47 @@ class WriteOptions:
             subkey = subkey_of(key, item.row_id) if key is not None and key.spec.subkeys > 1 else None
         stated: Row = {"key_fingerprint": key.fingerprint} if self.keys is not None and key is not None else {}
         stated |= {"seed": seed, **({} if subkey is None else {"subkey": subkey})}
-        return replace(
-            item, content=(content, dict(zip(_OF_ROWS, (key, seed, subkey), strict=True))), source={**source, **stated}
-        )
+        return {"key": key, "seed": seed, "subkey": subkey}, stated
 
     def write(
         self,
         items: Sequence[Item],
-        work: Work,
+        texts_of: Callable[..., Sequence[Any]],
         row_of: Callable[[Item, Any], Row],
         *,
-        source: str,
         source_file: str | None,
         column: str,
         shared: Row,
         fields: Fields,
+        source: str = "text",
         **output: Any,
     ) -> None:
         """Write the rows of texts, and say what will be found.
 
         Args:
-            items: what is written, as `marked` makes it.
-            work: makes the results of a batch.
+            items: what is written, of `items`.
+            texts_of: writes texts, as `generate` and `infill` do for a list of what is decoded.
             row_of: the row of an item and its text.
-            source: what texts are made from, in a word.
             source_file: the file that the items are read from.
             column: the column of the texts or prompts.
             shared: fields that all rows share.
             fields: the columns that are added to Parquet, without those of a check.
-            output: other arguments of `write_rows`.
+            source: what texts are made from, in a word.
+            output: other fields of `RowOutput`.
         """
+
+        def work(batch: list[Item], progress: Callable[[int], None]) -> Sequence[Any]:
+            contents, marks = zip(*(item.content for item in batch), strict=True)
+            of_rows = {name: [mark[name] for mark in marks] for name in marks[0]}
+            return texts_of(contents, check=self.check, progress=progress, **of_rows)
+
         tally, source = MarkedTally(), f"{source} or seed" if self.subkey is None else f"{source}, seed or sub-key"
-        made_with = {**shared, "keys": sorted(key.fingerprint for key in self.all_keys if key), "seed": self.seed}
-        made_with |= {"columns": [column, self.id_column, self.key_column], "check": self.check}
-        of_table: Any = {"sources": [source_file or ""], "made_with": made_with, "prefix": self.prefix}
-        of_table |= {"fields": {**fields, **(CHECK_FIELDS if self.check else {})}, "columns_of": self._columns}
-        output |= {"file": partial(ParquetFile, **of_table)} if self.table else {}
+        if self.table:
+            made_with = {**shared, "keys": sorted(key.fingerprint for key in self.all_keys if key), "seed": self.seed}
+            made_with |= {"columns": [column, self.id_column, self.key_column], "check": self.check}
+            fields = {**fields, **(CHECK_FIELDS if self.check else {})}
+            of_table: Any = {"sources": [source_file or ""], "made_with": made_with, "prefix": self.prefix}
+            output["file"] = partial(ParquetFile, fields=fields, columns_of=self._columns, **of_table)
         output |= {"out": self.out, "source": source, "shared": shared, "as_json": self.as_json, "tally": tally}
         write_rows(items, work, row_of, **output)
         tally.tell()
@@ -170,9 +194,3 @@ class WriteOptions:
         if self.check and "error" not in row and not row.get("check"):
             raise ResumeMismatch(f"{self.out}.jsonl holds texts that were not checked: leave --check out, or delete it")
         return {**row, **(row.get("check") or {})}
-
-
-def contents_of(batch: Sequence[Item]) -> tuple[Sequence[Any], dict[str, Any]]:
-    """What is decoded of items that `WriteOptions.marked` made, and the arguments with what marks each."""
-    contents, marks = zip(*(item.content for item in batch), strict=True)
-    return contents, {name: [mark[name] for mark in marks] for name in _OF_ROWS}

@@ -3,9 +3,9 @@
 A batch that comes in is never changed: those of Ray Data are views of memory that others read, too.
 """
 
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,28 +15,26 @@ from dgmark.arguments.column_names import Fields, check_added, check_named
 from dgmark.arguments.contents import Content, check_texts, content_of, id_of_row, is_column, is_from, is_missing
 from dgmark.detection.results.result import plain
 from dgmark.errors import DgmarkError, InputError, SettingsError, each
-from dgmark.rows.parquet_sink import arrow_type
+from dgmark.rows.parquet_sink import arrow_type, nested_type
 from dgmark.rows.sources import MAX_CHARS
 
 
-class Batch(ABC):
+@dataclass(frozen=True)
+class Batch:
     """The rows of a batch, whichever library holds them.
 
     Attributes:
         given: the batch as it came in.
         names: the names of its columns.
+        with_columns: gives a batch of the same kind with more columns, by their values and types.
     """
 
-    def __init__(self, given: Any) -> None:
-        self.given = given
-        self.names: list[str] = list(given.columns)
+    given: Any
+    names: list[str]
+    with_columns: Callable[[Any, Mapping[str, list[Any]], Fields], Any]
 
     def column(self, name: str) -> Any:
-        """A column, which holds a value for each row.
-
-        Raises:
-            InputError: the batch has no such column, or several.
-        """
+        """A column, which holds a value for each row; an InputError if there is none of this name, or several."""
         check_named(self.names, name)
         return self.given[name]
 
@@ -90,81 +88,51 @@ class Batch(ABC):
             for result in results
         ]
         columns = {prefix + name: [row.get(name) for row in rows] for name in fields}
-        return self.with_columns(columns, {prefix + name: kind for name, kind in fields.items()})
-
-    @abstractmethod
-    def with_columns(self, columns: Mapping[str, list[Any]], kinds: Fields) -> Any:
-        """A batch of the same kind with more columns, of these types."""
+        return self.with_columns(self.given, columns, {prefix + name: kind for name, kind in fields.items()})
 
 
-class DictBatch(Batch):
-    """A dict of lists or arrays, as Ray Data and datasets give it."""
-
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        _check_dict(given)
-        self.given, self.names = given, list(given)
-
-    def with_columns(self, columns: Mapping[str, list[Any]], kinds: Fields) -> Any:
-        """The dict with arrays if any of its columns is one, else with lists."""
-        if any(is_of(column, np.ndarray) for column in self.given.values()):
-            return {**self.given} | {name: _array(columns[name], kind) for name, kind in kinds.items()}
-        return {**self.given, **columns}
+def _dict(given: Mapping[str, Any], columns: Mapping[str, list[Any]], kinds: Fields) -> Any:
+    """A dict with more columns, as arrays if any of its own is one, else as lists."""
+    if any(is_of(column, np.ndarray) for column in given.values()):
+        return {**given} | {name: _array(columns[name], kind) for name, kind in kinds.items()}
+    return {**given, **columns}
 
 
-class PandasBatch(Batch):
-    """A DataFrame of pandas; the added columns have types that hold nulls."""
+def _pandas(given: Any, columns: Mapping[str, list[Any]], kinds: Fields) -> Any:
+    """A DataFrame of pandas with more columns, under the same index, of types that hold nulls."""
+    import pandas as pd
 
-    def with_columns(self, columns: Mapping[str, list[Any]], kinds: Fields) -> Any:
-        """The DataFrame under the same index."""
-        import pandas as pd
-
-        types: Any = {"string": "string", "double": "float64", "int64": "Int64", "bool": "boolean"}
-        index = self.given.index
-        return self.given.assign(
-            **{name: pd.Series(columns[name], index, types.get(kind, "object")) for name, kind in kinds.items()}
-        )
+    types: Any = {"string": "string", "double": "float64", "int64": "Int64", "bool": "boolean"}
+    return given.assign(
+        **{name: pd.Series(columns[name], given.index, types.get(kind, "object")) for name, kind in kinds.items()}
+    )
 
 
-class PolarsBatch(Batch):
-    """A DataFrame of polars."""
+def _polars(given: Any, columns: Mapping[str, list[Any]], kinds: Fields) -> Any:
+    """A DataFrame of polars with more columns."""
+    import polars as pl
 
-    def with_columns(self, columns: Mapping[str, list[Any]], kinds: Fields) -> Any:
-        """The DataFrame with the columns as series."""
-        import polars as pl
-
-        types = {"string": pl.String, "double": pl.Float64, "int64": pl.Int64, "bool": pl.Boolean}
-
-        def type_of(kind: str) -> Any:
-            outer, _, inner = kind.removesuffix(">").partition("<")
-            if outer == "struct":
-                return pl.Struct({name: types[of] for name, of in (field.split(":") for field in inner.split(","))})
-            return pl.List(type_of(inner)) if inner else types[kind]
-
-        return self.given.with_columns([pl.Series(name, columns[name], type_of(kind)) for name, kind in kinds.items()])
+    plain: Any = {"string": pl.String, "double": pl.Float64, "int64": pl.Int64, "bool": pl.Boolean}.__getitem__
+    types = {name: nested_type(kind, plain, pl.List, pl.Struct) for name, kind in kinds.items()}
+    return given.with_columns([pl.Series(name, columns[name], kind) for name, kind in types.items()])
 
 
-class ArrowBatch(Batch):
-    """A Table or a RecordBatch of pyarrow."""
+def _arrow(given: Any, columns: Mapping[str, list[Any]], kinds: Fields) -> Any:
+    """A Table or a RecordBatch of pyarrow with more columns."""
+    import pyarrow as pa
 
-    def __init__(self, given: Any) -> None:
-        self.given, self.names = given, given.column_names
-
-    def with_columns(self, columns: Mapping[str, list[Any]], kinds: Fields) -> Any:
-        """The table with the columns as arrays."""
-        import pyarrow as pa
-
-        made = self.given
-        for name, kind in kinds.items():
-            made = made.append_column(name, pa.array(columns[name], type=arrow_type(kind)))
-        return made
+    for name, kind in kinds.items():
+        given = given.append_column(name, pa.array(columns[name], type=arrow_type(kind)))
+    return given
 
 
-# the classes of libraries that hold rows, what reads them, or else which of their methods gives such a class
-_KINDS: Sequence[tuple[Mapping[str, Sequence[str]], type[Batch]]] = (
-    ({"pandas": ("DataFrame",)}, PandasBatch),
-    ({"polars": ("DataFrame",)}, PolarsBatch),
-    ({"pyarrow": ("Table", "RecordBatch")}, ArrowBatch),
+# the classes of libraries that hold rows, their attribute of the names of columns, and what adds columns
+_KINDS: Sequence[tuple[Mapping[str, Sequence[str]], str, Callable[..., Any]]] = (
+    ({"pandas": ("DataFrame",)}, "columns", _pandas),
+    ({"polars": ("DataFrame",)}, "columns", _polars),
+    ({"pyarrow": ("Table", "RecordBatch")}, "column_names", _arrow),
 )
+# classes that have not read their rows yet, and which of their methods does
 _NOT_READ_YET: Sequence[tuple[Mapping[str, Sequence[str]], str]] = (
     ({"polars": ("LazyFrame",)}, "collect()"),
     ({"pyarrow": ("RecordBatchReader",)}, "read_all()"),
@@ -186,10 +154,11 @@ def open_batch(given: Any, added: Fields, prefix: str) -> Batch:
 
 def _opened(given: Any) -> Batch:
     if is_of(given, Mapping):
-        return DictBatch(given)
-    for classes, kind in _KINDS:
+        _check_dict(given)
+        return Batch(given, list(given), _dict)
+    for classes, names, with_columns in _KINDS:
         if is_from(given, classes):
-            return kind(given)
+            return Batch(given, list(getattr(given, names)), with_columns)
     for classes, call in _NOT_READ_YET:
         if is_from(given, classes):
             raise SettingsError(
@@ -202,11 +171,7 @@ def _opened(given: Any) -> Batch:
 
 
 def _check_dict(batch: Mapping[str, Any]) -> None:
-    """Refuse a dict that is not a batch.
-
-    Raises:
-        SettingsError: a value is not a column, as in the dict of one row, or they are not equally long.
-    """
+    """Refuse a dict of something else than columns, or of columns of several lengths, with a SettingsError."""
     for name, column in batch.items():
         listed = is_of(column, Sequence) and not is_of(column, str, bytes, bytearray, memoryview)
         if not (listed or is_column(column)) or not getattr(column, "ndim", 1):
@@ -251,6 +216,7 @@ def _array(values: list[Any], kind: str) -> np.ndarray:
     return column
 
 
-def with_errors_of(others: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    """The values of rows; where another value of the row, such as its id, is an error, that error."""
-    return [other if isinstance(other, DgmarkError) else value for other, value in zip(others, values, strict=True)]
+def zipped(*columns: Iterable[Any]) -> list[Any]:
+    """The values of each row, one of each column; in the place of a row with errors among them, the first of these."""
+    rows = zip(*columns, strict=True)
+    return [next((value for value in row if isinstance(value, DgmarkError)), row) for row in rows]

@@ -10,7 +10,7 @@ from typing import Any, TypedDict, Unpack
 from dgmark.arguments.checks import flag, instance
 from dgmark.arguments.contents import as_text
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.columns.batch import open_batch, with_errors_of
+from dgmark.columns.batch import open_batch, zipped
 from dgmark.columns.key_source import KeySource, check_source, read_keys, refuse_to_travel
 from dgmark.columns.row_schema import Schema
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
@@ -18,10 +18,11 @@ from dgmark.detection.keyring import Keyring, named_keys
 from dgmark.detection.reading.surprisal import SurprisalModel
 from dgmark.detection.results.finding import Phase
 from dgmark.detection.results.result import DETECT_FIELDS, SPAN_FIELDS
-from dgmark.detection.row_keys import AnyScorer, RowKeys, detect_rows
+from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.statistics.rules import check_weighs, options_for
 from dgmark.errors import KeyFileError, SettingsError, each, together
-from dgmark.rows.scoring import ScoringOptions, with_spans
+from dgmark.rows.item import Item
+from dgmark.rows.scoring import ScoringOptions, score
 from dgmark.watermark.key import WatermarkKey
 
 
@@ -65,7 +66,7 @@ class DetectColumns:
             setting, or one is invalid, for the key if it can be read here.
     """
 
-    schema = Schema(DETECT_FIELDS)
+    schema, fields, prefix = Schema(), DETECT_FIELDS, ""
 
     def __init__(
         self,
@@ -92,9 +93,9 @@ class DetectColumns:
         self._tokenizer = str(tokenizer) if isinstance(tokenizer, Path) else tokenizer
         self._model = surprisal_model
         self._allow_open = flag("allow_open_key", allow_open_key)
-        self._settings = tuple(
-            (name, tuple(value) if isinstance(value, list) else value) for name, value in sorted(settings.items())
-        )
+        self._settings: Any = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+        }
         if unknown := settings.keys() - ColumnSettings.__annotations__.keys():
             raise SettingsError(
                 f"there is no setting {', '.join(sorted(unknown))}; the settings are "
@@ -112,7 +113,7 @@ class DetectColumns:
             raise SettingsError("a column of keys names files of a folder: give that folder as the key")
         for key in keys if self._model is not None else ():
             check_weighs(key)
-        settings: Any = dict(self._settings)
+        settings = dict(self._settings)
         if several and self.key_column is None:
             if unknown := settings.keys() & {"normalise", "keys_tested"}:
                 raise SettingsError(f"a folder of keys takes no {', '.join(sorted(unknown))}: give one key")
@@ -133,13 +134,13 @@ class DetectColumns:
             ModelError: the tokenizer or the language model is unavailable.
             SettingsError: a setting is invalid.
         """
-        named = self.key_column is not None
-        arguments: Any = self._key, self._tokenizer, self._model, named, self._allow_open, self._scoring, self._settings
+        source: Any = self._key, self.key_column is not None, self._allow_open, self._scoring
+        given = {"tokenizer": self._tokenizer, "surprisal_model": self._model, **self._settings}
         try:
-            hash(arguments)
+            hash((*source, *given.values()))
         except (TypeError, ValueError):  # settings of wrong types, of which `Detector` says what is wrong
-            return _scorer.__wrapped__(*arguments)
-        return _scorer(*arguments)
+            return _scorer.__wrapped__(*source, **given)
+        return _scorer(*source, **given)
 
     def __call__(self, batch: Any) -> Any:
         """The batch with the added columns.
@@ -150,16 +151,11 @@ class DetectColumns:
         """
         rows = open_batch(batch, self.fields, self.prefix)
         contents = rows.contents(self.column)
-        if self.id_column is not None:
-            contents = with_errors_of(rows.ids(self.id_column), contents)
-        named = [None] * len(contents) if self.key_column is None else rows.column(self.key_column)
-        asked = with_errors_of(contents, list(zip(contents, map(as_text, named), strict=True)))
-        results = together(partial(detect_rows, self.scorer), asked)
-        if self._scoring.spans:
-            results = each(
-                lambda pair: with_spans(self.scorer, *pair),
-                with_errors_of(results, [*zip(results, contents, strict=True)]),
-            )
+        absent = [None] * len(contents)
+        ids = absent if self.id_column is None else rows.ids(self.id_column)
+        keys = absent if self.key_column is None else map(as_text, rows.column(self.key_column))
+        items = each(lambda row: Item("", row[1], key=row[2]), zipped(ids, contents, keys))
+        results = together(partial(score, self.scorer, self._scoring), items)
         return rows.with_results(results, self.fields, self.prefix, left_out=() if self.payload else ("subkey",))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -168,26 +164,15 @@ class DetectColumns:
         Raises:
             SettingsError: this holds a key or a tokenizer.
         """
-        refuse_to_travel(self._key)
-        refuse_to_travel(self._tokenizer)
-        refuse_to_travel(self._model)
+        refuse_to_travel(self._key, self._tokenizer, self._model)
         return self.__dict__.copy()
 
 
 @lru_cache(maxsize=8)
-def _scorer(
-    source: str | WatermarkKey,
-    tokenizer: Any,
-    model: Any,
-    named: bool,
-    allow_open: bool,
-    scoring: ScoringOptions,
-    settings: Any,
-) -> AnyScorer:
-    """The scorer of a key or of the keys of a folder, made once a process."""
-    folder = isinstance(source, str) and os.path.isdir(source)
-    given: dict[str, Any] = {"tokenizer": tokenizer, "surprisal_model": model, **dict(settings)}
+def _scorer(source: Any, named: bool, allow_open: bool, scoring: ScoringOptions, **given: Any) -> AnyScorer:
+    """The scorer of a key or of the keys of a folder, made once a process; `named`, if rows name their keys."""
     if named:
         return scoring.check(RowKeys(named_keys(str(source), allow_open=allow_open), **given))
     keys = read_keys(source, allow_open=allow_open)
+    folder = isinstance(source, str) and os.path.isdir(source)
     return scoring.check(Keyring(keys, **given) if folder else Detector(keys[0], **given))

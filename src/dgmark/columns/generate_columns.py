@@ -7,9 +7,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from dgmark.arguments.checks import flag, instance
-from dgmark.arguments.column_names import Fields
 from dgmark.arguments.contents import Content, as_text
-from dgmark.columns.batch import open_batch, with_errors_of
+from dgmark.columns.batch import open_batch, zipped
 from dgmark.columns.key_source import KeySource, check_source, read_keys, refuse_to_travel
 from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS, Schema
 from dgmark.decode.config import DecodeConfig, DecodeSettings
@@ -54,7 +53,7 @@ class GenerateColumns:
         SettingsError: there is no column of ids, an argument is invalid, or there is no key to check with.
     """
 
-    schema = Schema(GENERATE_FIELDS)
+    schema, fields, prefix = Schema(), GENERATE_FIELDS, ""
 
     def __init__(
         self,
@@ -87,21 +86,16 @@ class GenerateColumns:
         self.column, self.id_column = instance("the column", column, str), instance("the column of ids", id_column, str)
         self.key_column = None if key_column is None else instance("the column of keys", key_column, str)
         self.prefix = instance("the prefix", prefix, str)
-        self.seed, self._batch_size, self._chat = seed, batch_size, flag("chat", chat)
         self._model: Any = str(model) if isinstance(model, Path) else model
         self._key = None if key is None else check_source(key)
-        self._pad = pad
-        self._check = flag("check", check)
-        if self._check:
+        if flag("check", check):
             check_has_key(key)
-        self._loading = tuple((name, one) for name, one in (("device", device), ("dtype", dtype)) if one is not None)
+            self.fields = {**GENERATE_FIELDS, **CHECK_FIELDS}
+        self._loading = {name: value for name, value in (("device", device), ("dtype", dtype)) if value is not None}
         self._allow_open = flag("allow_open_key", allow_open_key)
-        self._settings = settings
-
-    @property
-    def fields(self) -> Fields:
-        """The added columns without the prefix, and the type of each as Arrow writes it."""
-        return {**GENERATE_FIELDS, **CHECK_FIELDS} if self._check else GENERATE_FIELDS
+        # arguments of `generate`
+        self._given: Any = {"seed": seed, "batch_size": batch_size, "chat": flag("chat", chat), "pad": pad}
+        self._given |= {"check": check, **settings}
 
     @property
     def model(self) -> "Denoiser":
@@ -110,7 +104,7 @@ class GenerateColumns:
         Raises:
             ModelError: it cannot be loaded here.
         """
-        return _model(self._model, self._loading) if isinstance(self._model, str) else self._model
+        return _model(self._model, **self._loading) if isinstance(self._model, str) else self._model
 
     @property
     def key(self) -> WatermarkKey | None:
@@ -121,15 +115,6 @@ class GenerateColumns:
             SettingsError: a folder of keys is given.
         """
         return None if self._key is None else _key(self._key, self._allow_open)
-
-    @property
-    def keys(self) -> dict[str, WatermarkKey]:
-        """The keys of a folder by name, read at their first use in a process.
-
-        Raises:
-            KeyFileError: they cannot be read here.
-        """
-        return _keys(str(self._key), self._allow_open)
 
     def __call__(self, batch: Any) -> Any:
         """The batch with the added columns.
@@ -144,34 +129,20 @@ class GenerateColumns:
         """
         rows = open_batch(batch, self.fields, self.prefix)
         prompts, ids = rows.contents(self.column), rows.ids(self.id_column)
-        usable = with_errors_of(ids, prompts)
         if self.key_column is None:
-            keys: list[Any] = [self.key] * len(usable)
+            keys: list[Any] = [self.key] * len(ids)
         else:
-            keys = each(lambda name: key_named(self.keys, as_text(name)), rows.column(self.key_column))
-        usable = with_errors_of(keys, usable)
-        asked = with_errors_of(usable, list(zip(usable, ids, keys, strict=True)))
-        texts = each(_values, together(self._written, asked))
+            named = _keys(str(self._key), self._allow_open)
+            keys = each(lambda name: key_named(named, as_text(name)), rows.column(self.key_column))
+        texts = each(_values, together(self._written, zipped(keys, ids, prompts)))
         return rows.with_results(texts, self.fields, self.prefix)
 
-    def _written(self, rows: "list[tuple[Content, str, WatermarkKey | None]]") -> "list[Generation | DgmarkError]":
+    def _written(self, rows: "list[tuple[WatermarkKey | None, str, Content]]") -> "list[Generation | DgmarkError]":
         with needed_extra("generate", "generating"):
             from dgmark.decode.texts.generation import generate
 
-        prompts, ids, keys = zip(*rows, strict=True) if rows else ((), (), ())
-        return generate(
-            self.model,
-            prompts,
-            key=keys,
-            ids=ids,
-            seed=self.seed,
-            batch_size=self._batch_size,
-            chat=self._chat,
-            pad=self._pad,
-            check=self._check,
-            errors="return",
-            **self._settings,
-        )
+        keys, ids, prompts = zip(*rows, strict=True) if rows else ((), (), ())
+        return generate(self.model, prompts, key=keys, ids=ids, errors="return", **self._given)
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to other processes: no key, and no model.
@@ -179,8 +150,7 @@ class GenerateColumns:
         Raises:
             SettingsError: this holds a key or a model.
         """
-        refuse_to_travel(self._key)
-        refuse_to_travel(self._model)
+        refuse_to_travel(self._key, self._model)
         return self.__dict__.copy()
 
 
@@ -190,12 +160,12 @@ def _values(text: "Generation") -> SimpleNamespace:
 
 
 @lru_cache(maxsize=2)
-def _model(name: str, loading: tuple[tuple[str, Any], ...]) -> "Denoiser":
+def _model(name: str, **loading: Any) -> "Denoiser":
     """The model of a name, loaded once a process."""
     with needed_extra("generate", "generating"):
         from dgmark.models.load import load_model
 
-    return load_model(name, **dict(loading))
+    return load_model(name, **loading)
 
 
 @lru_cache(maxsize=8)

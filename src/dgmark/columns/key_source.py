@@ -14,11 +14,7 @@ KeySource = str | os.PathLike[str] | WatermarkKey
 
 
 def check_source(source: Any) -> str | WatermarkKey:
-    """A source of keys as it travels: a text, or a key, which does not travel.
-
-    Raises:
-        SettingsError: it is neither a path, nor the name of an environment variable, nor a key.
-    """
+    """A source of keys as a text, or a key, which does not travel; a SettingsError for anything else."""
     if isinstance(source, WatermarkKey):
         return source
     text = path_text(source, "a key file")
@@ -42,20 +38,17 @@ def read_keys(source: str | WatermarkKey, *, allow_open: bool = False) -> list[W
     return [WatermarkKey.load(source, allow_open=allow_open)]
 
 
-def refuse_to_travel(part: object) -> None:
-    """Refuse to pickle a part of a callable that each process must read itself, such as a key.
-
-    Raises:
-        SettingsError: it is one.
-    """
-    if isinstance(part, WatermarkKey):
-        raise SettingsError(
-            "this holds a key with its secret, which would lie in the object store, the logs or the files of a job: "
-            "give the path of the key file, or env:NAME for an environment variable that holds its content, and each "
-            "process reads the key itself"
-        )
-    if part is not None and not isinstance(part, str):
-        raise SettingsError(
-            f"this holds a loaded {type(part).__name__}, which does not travel to other processes: give its name or "
-            "path, and each process loads it itself"
-        )
+def refuse_to_travel(*parts: object) -> None:
+    """Refuse to pickle a key, a tokenizer or a model, which each process reads itself, with a SettingsError."""
+    for part in parts:
+        if isinstance(part, WatermarkKey):
+            raise SettingsError(
+                "this holds a key with its secret, which would lie in the object store, the logs or the files of a "
+                "job: give the path of the key file, or env:NAME for an environment variable that holds its content, "
+                "and each process reads the key itself"
+            )
+        if part is not None and not isinstance(part, str):
+            raise SettingsError(
+                f"this holds a loaded {type(part).__name__}, which does not travel to other processes: give its name "
+                "or path, and each process loads it itself"
+            )

@@ -25,7 +25,7 @@ from dgmark.arguments.checks import shown
 from dgmark.arguments.column_names import check_added
 from dgmark.arguments.contents import check_texts
 from dgmark.checkpoint.folder import first_line
-from dgmark.columns.batch import ArrowBatch
+from dgmark.columns.batch import open_batch
 from dgmark.columns.detect_columns import DetectColumns
 from dgmark.columns.generate_columns import GenerateColumns
 from dgmark.errors import DgmarkError, InputError, NoTexts, ResumeMismatch, SettingsError
@@ -129,9 +129,9 @@ class RayRun:
         files = {source: version_of(source) for source in sources}
         wanted = json.loads(json.dumps({**self.made_with, "source": files}))
         filesystem.makedirs(f"{beside}/checkpoint", exist_ok=True)
-        with nullcontext() if is_url(self.target) else open(os.path.join(beside, ".lock"), "ab") as held:
-            if held is not None:
-                lock(held, Path(self.target))
+        with nullcontext() if is_url(self.target) else open(os.path.join(beside, ".lock"), "ab") as locked:
+            if locked is not None:
+                lock(locked, Path(self.target))
             if files_in(self.target):
                 self._check_state(filesystem, f"{beside}/state.json", wanted)
             else:
@@ -169,7 +169,7 @@ class RayRun:
         """
         schema, id_column = table.schema(), str(self.work.id_column)
         assert schema is not None
-        empty = ArrowBatch(pa.schema(list(zip(schema.names, schema.types, strict=True))).empty_table())
+        empty = open_batch(pa.schema(list(zip(schema.names, schema.types, strict=True))).empty_table(), {}, "")
         check_texts(empty.column(self.work.column), self.work.column)
         kind = empty.column(id_column).type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind)):
@@ -232,24 +232,20 @@ class RayRun:
                 problem = SettingsError(f"{self.address} is not a Ray cluster that can be reached: {why}", "address")
             raise problem from None
 
-    def _number_of_actors(self, there: dict[str, float]) -> int:
-        """How many actors the cluster has room for.
-
-        Raises:
-            SettingsError: it has too little for one, or for as many as are wanted.
-        """
+    def _number_of_actors(self, resources: dict[str, float]) -> int:
+        """How many actors to start; a SettingsError if the cluster has too little for one, or for those wanted."""
         if self.gpus > 1 and self.gpus % 1:
             raise SettingsError("is a whole number, or below 1 for processes that share a GPU", field="gpus_per_actor")
-        fit = there.get("GPU", 0) // self.gpus if self.gpus else there.get("CPU", 0) - _OTHER_CPUS
+        fit = resources.get("GPU", 0) // self.gpus if self.gpus else resources.get("CPU", 0) - _OTHER_CPUS
         actors = self.actors or max(1, int(fit))
         # without memory for it, the filter of finished rows waits for ever
         memory = CheckpointConfig.CHECKPOINT_ACTOR_MEMORY_BYTES
         needed = {"CPU": _OTHER_CPUS + (0 if self.gpus else actors), "GPU": actors * self.gpus, "memory": memory}
         for name, amount in needed.items():
-            if there.get(name, 0) < amount:
+            if resources.get(name, 0) < amount:
                 raise SettingsError(
                     f"{actors} actors, with reading, writing and leaving out finished rows, need {amount:g} of {name}, "
-                    f"and the cluster has {there.get(name, 0):g}: give fewer --actors, or start Ray with more"
+                    f"and the cluster has {resources.get(name, 0):g}: give fewer --actors, or start Ray with more"
                 )
         return actors
 
@@ -266,7 +262,7 @@ class Worker:
 
 
 def files_in(place: str) -> list[str]:
-    """The files at a path or URL, by name; none if there is nothing."""
+    """The files at a path or URL, by name; an empty list if nothing exists there."""
     filesystem, path = located(place)
     names = [path] if filesystem.isfile(path) else filesystem.find(path)
     return [filesystem.unstrip_protocol(name) if is_url(place) else name for name in sorted(names)]
@@ -323,10 +319,10 @@ def _check_types(sources: list[str]) -> None:
     for source in (name for name in sources if not (is_parquet(name) or is_url(name))):
         for row in read_good_rows(source):
             for name, kind in _kinds(row).items():
-                there, place = first.setdefault(name, (kind, row["id"]))
-                if kind != there:
+                other, place = first.setdefault(name, (kind, row["id"]))
+                if kind != other:
                     raise InputError(
-                        f"{shown(name)} is {there} in row {place} and {kind} in row {row['id']} of {source}, and Ray "
+                        f"{shown(name)} is {other} in row {place} and {kind} in row {row['id']} of {source}, and Ray "
                         "reads columns of one type: give all rows the same, or use `dgmark`, which reads each row by "
                         "itself"
                     )

@@ -23,18 +23,11 @@ CHECK_FIELDS: Fields = MappingProxyType({"verdict": "string", "p_value": "double
 
 
 class Schema:
-    """An attribute that is the schema of the added columns: of pyarrow if that is installed, else a mapping of names.
+    """The attributes `fields` and `prefix` as a schema: of pyarrow if that is installed, else a mapping of names."""
 
-    Args:
-        fields: the columns; an object with `fields` has these instead. With a `prefix`, their names begin with it.
-    """
-
-    def __init__(self, fields: Fields) -> None:
-        self._fields = fields
-
-    def __get__(self, owner: Any, kind: type | None = None) -> Any:
-        prefix = getattr(owner, "prefix", "")
-        fields = {prefix + name: kind for name, kind in getattr(owner, "fields", self._fields).items()}
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        of = owner if instance is None else instance
+        fields = {of.prefix + name: kind for name, kind in of.fields.items()}
         try:
             return arrow_schema(fields)
         except ImportError:

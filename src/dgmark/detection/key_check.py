@@ -68,11 +68,13 @@ class KeyCheck:
         texts: how many were tested.
         shares: for each of `LEVELS` the share of p-values at or below it.
         templates: the groups of texts that stand out, the smallest p-value first.
+        caution: what its holder should know of any such key; None for nothing.
     """
 
     texts: int
     shares: tuple[LevelShare, ...]
     templates: tuple[Template, ...]
+    caution: str | None = None
 
     @property
     def above(self) -> tuple[LevelShare, ...]:
@@ -82,6 +84,10 @@ class KeyCheck:
     @property
     def advice(self) -> str:
         """What follows for the key, in sentences."""
+        return self._advice if self.caution is None else f"{self._advice} Of any such key: {self.caution}."
+
+    @property
+    def _advice(self) -> str:
         if not self.texts:
             return "No text was tested, so nothing is known of this key."
         if self.above:
@@ -117,7 +123,8 @@ def check_on_texts(detector: Detector, texts: Iterable[tuple[str, Content]]) -> 
         samples.append(_sample_of(detector.reader.read(content).ids))
     p = np.array(p_values)
     shares = tuple(_share(level, int(np.count_nonzero(p <= level)), len(p)) for level in LEVELS)
-    return KeyCheck(len(p), shares, _standing_out(ids, p_values, _groups(samples)))
+    templates = _standing_out(ids, p_values, _groups(samples))
+    return KeyCheck(len(p), shares, templates, detector.key.spec.caution)
 
 
 def _share(level: float, found: int, of: int) -> LevelShare:

@@ -4,7 +4,6 @@ Knows no key and tests nothing: it repeats what those reports say, without their
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,12 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dgmark.arguments.checks import visible_name
 from dgmark.detection.results.finding import Verdict
-from dgmark.detection.results.sentences import place, rarity
+from dgmark.detection.results.sentences import rarity
 from dgmark.errors import InputError
-from dgmark.report.page import check_report_path, template, unsigned_json, write_document
 from dgmark.report.rate import ChosenRate
-from dgmark.report.signed import stated
-from dgmark.report.signing import SigningKey, verify_report
+from dgmark.report.signing import verify_report
+from dgmark.report.statement import TriedKey
 from dgmark.version import __version__
 
 JOINED_VERSION = 1
@@ -37,12 +35,6 @@ class _Method(BaseModel):
     fpr: float = Field(gt=0, lt=1)
     service_fpr: float | None = Field(None, gt=0, lt=1)
     keys_tested: int = 1
-
-
-class _Key(BaseModel):
-    fingerprint: str
-    name: str | None = None
-    file: str | None = None
 
 
 class _Span(BaseModel):
@@ -69,7 +61,7 @@ class _Single(BaseModel):
     text: _Text
     key_fingerprint: str
     key_name: str | None = None
-    keys: list[_Key] = []
+    keys: list[TriedKey] = []
     method: _Method
 
     @property
@@ -94,7 +86,7 @@ class JoinedReport:
     reports: tuple[dict[str, Any], ...]
     created: datetime
     unanswered: tuple[str, ...] = ()
-    keys: tuple[_Key, ...] = ()
+    keys: tuple[TriedKey, ...] = ()
 
     @classmethod
     def of(
@@ -113,7 +105,9 @@ class JoinedReport:
             InputError: one is not a JSON report of a text.
         """
         reports = tuple(_fields(document, jwks) for document in documents)
-        keys = {key.fingerprint: key for fields in reports for key in map(_Key.model_validate, fields.pop("keys", []))}
+        keys = {
+            key.fingerprint: key for fields in reports for key in map(TriedKey.model_validate, fields.pop("keys", []))
+        }
         created = datetime.now(UTC).replace(microsecond=0)
         return cls(visible_name(name), reports, created, tuple(map(visible_name, unanswered)), tuple(keys.values()))
 
@@ -122,9 +116,9 @@ class JoinedReport:
         """What each report says."""
         return [_Single.model_validate(report) for report in self.reports]
 
-    def key_of(self, single: _Single) -> _Key:
+    def key_of(self, single: _Single) -> TriedKey:
         """The key of a report, with the name of its file if that is known."""
-        own = _Key(fingerprint=single.key_fingerprint, name=single.key_name)
+        own = TriedKey(fingerprint=single.key_fingerprint, name=single.key_name)
         return next((key for key in self.keys if key.fingerprint == own.fingerprint), own)
 
     @property
@@ -170,37 +164,12 @@ class JoinedReport:
         }
 
 
-def joined_to_json(joined: JoinedReport) -> bytes:
-    """The report as a JSON document, with an empty place for a signature."""
-    return unsigned_json(joined.to_fields())
-
-
-def joined_to_html(joined: JoinedReport) -> bytes:
-    """The report as a page, with an empty place for a signature.
-
-    Raises:
-        MissingExtra: jinja2 is not installed.
-    """
-    facts = json.dumps(stated(joined.to_fields()), ensure_ascii=False)
-    page = template("dgmark.report", ".", "joined").render(
-        joined=joined, singles=joined.singles, stated=facts, rarity=rarity, place=place
-    )
-    return (page.rstrip() + "\n").encode()
-
-
-def write_joined(joined: JoinedReport, path: str | os.PathLike[str], *, signer: SigningKey | None = None) -> None:
-    """Write a report of several texts as a page (.html) or as JSON (.json); see `write_report`."""
-    check_report_path(path)
-    writer = joined_to_html if os.fspath(path).lower().endswith(".html") else joined_to_json
-    write_document(writer(joined), path, signer)
-
-
 def _fields(document: str, jwks: Mapping[str, Any] | None) -> dict[str, Any]:
     """The fields of a JSON report, without its text and its signature.
 
     Raises:
         SignatureInvalid: its signature does not hold.
-        InputError: it is none.
+        InputError: this is not a JSON report of a text.
     """
     content = document.encode("utf-8", "surrogatepass")
     if jwks is not None:

@@ -8,10 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dgmark.arguments.checks import as_path, instance
+from dgmark.arguments.checks import as_path, instance, is_of
 from dgmark.detection.results.sentences import RAREST, SHADED, matches, numbers_between, place, rarity, symbol, where
 from dgmark.errors import SettingsError, needed_extra
 from dgmark.files.outputs import atomic_write
+from dgmark.report.joined import JoinedReport
 from dgmark.report.signed import stated
 from dgmark.report.signing import SigningKey
 from dgmark.report.statement import PROVES, Report
@@ -51,52 +52,46 @@ class Scale:
         return [(0.0, "every time"), *labels]
 
 
-def to_json(report: Report) -> bytes:
+def to_json(report: Report | JoinedReport) -> bytes:
     """The report as a JSON document, with an empty place for a signature."""
-    return unsigned_json(report.to_fields())
+    fields = {**report.to_fields(), "signature": ""}
+    return json.dumps(fields, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
-def unsigned_json(fields: dict[str, Any]) -> bytes:
-    """The fields of a report as a JSON document, with an empty place for a signature."""
-    return json.dumps({**fields, "signature": ""}, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-
-
-def to_html(report: Report) -> bytes:
-    """The report as a page, with an empty place for a signature.
-
-    Raises:
-        MissingExtra: jinja2 is not installed.
-    """
+def to_html(report: Report | JoinedReport) -> bytes:
+    """The report as a page, with an empty place for a signature; a MissingExtra without jinja2."""
     fields = report.to_fields()
-    # a count says nothing where the test tells nothing
-    by_chance = None if report.detection.verdict == "uncertain" else report.by_chance
-    page = template("dgmark.report", ".", "page").render(
-        report=report,
-        detection=report.detection,
-        found=report.detection.verdict == "watermarked" or bool(report.spans),
-        mark=symbol(report.detection),
-        matches=matches(report.detection),
-        where=where(report.detection),
-        shaded=SHADED,
-        method=fields["method"],
-        stated=json.dumps(stated(fields), ensure_ascii=False),
-        proves=PROVES,
-        scale=Scale.of(report.detection.fpr),
-        rarest=RAREST,
-        by_chance=by_chance and numbers_between(*by_chance),
-        rarity=rarity,
-        place=place,
-    )
+    if isinstance(report, JoinedReport):
+        name, shown = "joined", {"joined": report, "singles": report.singles}
+    else:
+        name, shown = "page", {"report": report, "method": fields["method"], **_facts(report)}
+    facts = json.dumps(stated(fields), ensure_ascii=False)
+    page = template("dgmark.report", ".", name).render(stated=facts, rarity=rarity, place=place, **shown)
     return (page.rstrip() + "\n").encode()
+
+
+def _facts(report: Report) -> dict[str, Any]:
+    """What the page of one text says beside the fields of its report."""
+    detection = report.detection
+    # a count says nothing where the test tells nothing
+    by_chance = None if detection.verdict == "uncertain" else report.by_chance
+    return {
+        "detection": detection,
+        "found": detection.verdict == "watermarked" or bool(report.spans),
+        "mark": symbol(detection),
+        "matches": matches(detection),
+        "where": where(detection),
+        "shaded": SHADED,
+        "proves": PROVES,
+        "scale": Scale.of(detection.fpr),
+        "rarest": RAREST,
+        "by_chance": by_chance and numbers_between(*by_chance),
+    }
 
 
 @cache
 def template(package: str, folder: str, name: str) -> "Template":
-    """The template of a page in a folder of a package.
-
-    Raises:
-        MissingExtra: jinja2 is not installed.
-    """
+    """The template of a page in a folder of a package; a MissingExtra without jinja2."""
     with needed_extra("report", "a page", "jinja2"):
         from jinja2 import Environment, PackageLoader, StrictUndefined
     environment = Environment(
@@ -124,11 +119,13 @@ def check_report_path(path: str | os.PathLike[str]) -> None:
         raise SettingsError(f"the folder of the report {path} does not exist: make it, or choose another place")
 
 
-def write_report(report: Report, path: str | os.PathLike[str], *, signer: SigningKey | None = None) -> None:
+def write_report(
+    report: Report | JoinedReport, path: str | os.PathLike[str], *, signer: SigningKey | None = None
+) -> None:
     """Write a report as a page (.html) or as JSON (.json), whole or not at all.
 
     Args:
-        report: the report.
+        report: the report of a text, or of several.
         path: the file; an existing one is replaced.
         signer: the key to sign it with; unsigned by default.
 
@@ -137,13 +134,10 @@ def write_report(report: Report, path: str | os.PathLike[str], *, signer: Signin
         InputError: the file cannot be written.
         MissingExtra: jinja2 is not installed.
     """
-    instance("the report", report, Report)
+    if not is_of(report, JoinedReport):
+        instance("the report", report, Report)
     if signer is not None:
         instance("the signer", signer, SigningKey)
     check_report_path(path)
-    write_document(_WRITERS[Path(path).suffix.lower()](report), path, signer)
-
-
-def write_document(document: bytes, path: str | os.PathLike[str], signer: SigningKey | None) -> None:
-    """Write a report with an empty place for a signature, signed if there is a signer; see `write_report`."""
+    document = _WRITERS[Path(path).suffix.lower()](report)
     atomic_write(Path(path), document if signer is None else signer.sign(document))

@@ -95,8 +95,8 @@ class SigningKey:
         content, mode = read_private(path, "dgmark report keygen")
         key = _imported(content)
         if key is None:
-            if held := instead(content, "private"):
-                raise KeyFileFormat(f"{path} is not a signing key: {held}; give what `dgmark report keygen` made")
+            if found := instead(content, "private"):
+                raise KeyFileFormat(f"{path} is not a signing key: {found}; give what `dgmark report keygen` made")
             raise KeyFileFormat(
                 f"{path} is not a signing key (a private Ed25519 JSON Web Key, under a name of up to 80 visible "
                 "characters, if any): make one with `dgmark report keygen`"
@@ -168,8 +168,8 @@ def read_key_set(path: str | os.PathLike[str]) -> dict[str, Any]:
         jwks: dict[str, Any] = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: give the key set (jwks.json) of whoever signed the report") from error
-    if held := instead(content, "public"):
-        raise InputError(f"{path} holds no public keys: {held}; give what `dgmark report jwks` printed")
+    if found := instead(content, "public"):
+        raise InputError(f"{path} holds no public keys: {found}; give what `dgmark report jwks` printed")
     report_keys(jwks)
     return jwks
 
@@ -239,11 +239,7 @@ def _named_key(header: bytes) -> str | None:
 
 
 def _bytes_of(document: object) -> bytes:
-    """The bytes of a report's file.
-
-    Raises:
-        SettingsError: they are none.
-    """
+    """The bytes of a report's file; a SettingsError for anything else."""
     if isinstance(document, bytes):
         return document
     raise SettingsError(
@@ -272,7 +268,7 @@ def report_keys(jwks: object) -> list[dict[str, Any]]:
     """The keys of a JSON Web Key Set that reports can be signed with; others are passed over (RFC 7517, section 5).
 
     Raises:
-        InputError: there are none.
+        InputError: the set has no such key.
         MissingExtra: joserfc is not installed.
     """
     okp = _okp()

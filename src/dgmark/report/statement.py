@@ -1,10 +1,12 @@
 """What a report says: the verdict, the marked spans, what they rest on, and how to check them again."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
+
+from pydantic import BaseModel
 
 from dgmark.arguments.checks import flag, instance, several, visible_name
 from dgmark.arguments.contents import TextOrIds, content_of
@@ -33,8 +35,7 @@ PROVES = (
 )
 
 
-@dataclass(frozen=True)
-class TriedKey:
+class TriedKey(BaseModel):
     """A key that was looked for.
 
     Attributes:
@@ -112,24 +113,17 @@ class Report:
                 type or out of range.
             CommitmentMismatch: the key does not meet the commitment.
         """
-        if not isinstance(scorer, AnyScorer):
-            raise SettingsError(f"a report is made with a Detector or a Keyring, not with a {type(scorer).__name__}")
-        if detection is not None:
-            instance("the detection", detection, Detection)
         if service_fpr is not None:
             check_fpr(service_fpr)
         noted = [instance("a note", note, str) for note in several(notes, "notes")]
         text = content_of(text)
         if not isinstance(text, str):
             raise SettingsError("a report shows the text that was scored, but this input holds token ids only")
-        if detection is None:
-            if isinstance(scorer, RowKeys):
-                raise SettingsError("a RowKeys tests a text with the key that its row names: give its detection")
-            detection = scorer.detect(text)
-        detection, detector = with_spans(scorer, detection, text), detector_of(scorer, detection)
+        detection = with_spans(scorer, _detected(scorer, text, detection), text)
+        detector = detector_of(scorer, detection)
         if commitment is not None:
             instance("the commitment", commitment, KeyCommitment).check(detector.key)
-        tried = [one.key for one in detectors_of(scorer)] if detection.keys_tested > 1 else [detector.key]
+        tried = [tested.key for tested in detectors_of(scorer)] if detection.keys_tested > 1 else [detector.key]
         files = {} if key_files is None else instance("the key files", key_files, dict)
         return cls(
             name=visible_name(instance("the name of the text", name, str)),
@@ -143,7 +137,9 @@ class Report:
             service_fpr=service_fpr,
             by_chance=matched_by_chance(detector.key.spec, detection),
             shades=() if public else tuple(detector.shades(text, detection)),
-            keys=tuple(TriedKey(key.fingerprint, key.name, files.get(key.fingerprint)) for key in tried),
+            keys=tuple(
+                TriedKey(fingerprint=key.fingerprint, name=key.name, file=files.get(key.fingerprint)) for key in tried
+            ),
         )
 
     @property
@@ -195,7 +191,7 @@ class Report:
             "text": {"sha256": self.text_sha256, "characters": len(self.text), "content": self.text},
             "key_fingerprint": detection.key_fingerprint,
             "key_name": detection.key_name,
-            "keys": [asdict(key) for key in self.keys],
+            "keys": [key.model_dump() for key in self.keys],
             "method": {
                 "fpr": detection.fpr,
                 "fpr_chosen_by": self.rate.chosen_by,
@@ -247,6 +243,17 @@ class Report:
             )
             for start, end in pairwise(edges)
         ]
+
+
+def _detected(scorer: AnyScorer, text: str, detection: Detection | None) -> Detection:
+    """The detection of a text that is given, or that of its scorer."""
+    if not isinstance(scorer, AnyScorer):
+        raise SettingsError(f"a report is made with a Detector or a Keyring, not with a {type(scorer).__name__}")
+    if detection is not None:
+        return instance("the detection", detection, Detection)
+    if isinstance(scorer, RowKeys):
+        raise SettingsError("a RowKeys tests a text with the key that its row names: give its detection")
+    return scorer.detect(text)
 
 
 def quote(text: str) -> str:

@@ -68,7 +68,7 @@ def read_delimited(text: str, is_header: IsHeader) -> list[Row]:
     if stated:
         text = "\n" + text[stated.end() :]  # the other lines keep their numbers
     first = re.search(r"[^\n]*\S[^\n]*", text)
-    in_first = [one for one in (stated[1] if stated else _DELIMITERS) if first and one in first[0]]
+    in_first = [sign for sign in (stated[1] if stated else _DELIMITERS) if first and sign in first[0]]
     headers: list[Row] = []
     for delimiter in in_first or [_ONE_COLUMN]:
         ways = [_read(text, delimiter, quote) for quote in ('"', None)]
@@ -138,11 +138,7 @@ def _has_loose_marks(text: str, delimiter: str) -> bool:
 
 
 def _refuse_escapes(text: str, rows: list[Row], delimiter: str) -> None:
-    """Refuse what fits only because the signs of another convention are taken for letters.
-
-    Raises:
-        InputError: backslashes escape, or blanks stand between separators and quotation marks.
-    """
+    """Refuse what fits only because signs of another convention are read as letters: backslashes, or blanks."""
     behind = set(re.findall(r"\\([^\\]|\\|\Z)", text))  # those of texts stand before other letters, too
     if behind and behind <= {'"', "\\", "\n", "", delimiter, *(_DELIMITERS if delimiter == _ONE_COLUMN else "")}:
         line = text.count("\n", 0, text.index("\\")) + 1

@@ -4,12 +4,12 @@ the package that the entry point `dgmark.documents` names, which is `documents/`
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import PurePath
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import Any, BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from dgmark.arguments.checks import instance, number, path_text, whole
 from dgmark.detection.reading.disguises.inline_markup import without_markup
@@ -130,7 +130,7 @@ def read_document(path: str | os.PathLike[str], *, text_column: str | None = Non
     Args:
         path: the file.
         text_column: of a table, the column that holds the texts, which is then all that is read of it; by default
-            "text", where notes say what else is there.
+            "text", where notes say what the other columns hold.
         limits: what the document may cost, a `dgmark.Limits`.
 
     Raises:
@@ -162,9 +162,7 @@ def read_opened(file: BinaryIO, name: str, reading: RowReading = ANY_ROWS, *, li
     except ModuleNotFoundError as error:
         library = (error.name or "a library").replace("_", "-")
         raise MissingExtra(f"reading {name} needs {library}: {distribution_hint('documents')}") from error
-    about: dict[str, Any] = {"left_out": found.notes, "pages": found.pages, "because": found.uncertain_because}
-    tables = [Table(*one) for one in found.tables]
-    return document_of(name, kind, found.text, found.form, reading, tables, how=found.how, **about)
+    return document_of(name, kind, found, reading)
 
 
 def members_of(file: BinaryIO, name: str) -> Members:
@@ -187,11 +185,7 @@ def _unpacked(reader: DocumentReader, name: str, unpack: Callable[[], bytes]) ->
 
 
 def _checked(reader: DocumentReader, limits: object) -> Any:
-    """Limits, once checked to be numbers from 0 on.
-
-    Raises:
-        SettingsError: they are not.
-    """
+    """Limits, once checked to be numbers from 0 on; others are a SettingsError."""
     if limits is None:
         return reader.Limits()
     limits = instance("limits", limits, type(reader.Limits()))
@@ -216,7 +210,7 @@ def _read_alone(file: BinaryIO, name: str, reading: RowReading) -> Document:
             f"in Unicode: {distribution_hint('documents')}"
         )
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return document_of(name, kind, text, "delimited" if suffix in _TABLES else "as it stands", reading)
+    return document_of(name, kind, _PlainText(text, "delimited" if suffix in _TABLES else "as it stands"), reading)
 
 
 def _in_unicode(content: bytes) -> str | None:
@@ -229,49 +223,46 @@ def _in_unicode(content: bytes) -> str | None:
     return None if "\0" in text else text
 
 
-def document_of(
-    name: str,
-    kind: str,
-    text: str,
-    form: str,
-    reading: RowReading,
-    tables: Sequence[Table] = (),
-    *,
-    how: Iterable[str] = (),
-    left_out: Iterable[str] = (),
-    pages: int | None = None,
-    because: str | None = None,
-) -> Document:
+class _PlainText(NamedTuple):
+    """A text that needs no package, with the fields of `dgmark_documents.reading.Reading`."""
+
+    text: str
+    form: str
+    tables: Sequence[Table] = ()
+    how: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    pages: int | None = None
+    uncertain_because: str | None = None
+
+
+def document_of(name: str, kind: str, found: Any, reading: RowReading) -> Document:
     """The document of what was read: codes of a terminal left out, the texts of tables found, markup weighed.
 
     Args:
         name: the name of the file, which stands in the errors.
         kind: what the file is.
-        text: its text.
-        form: what the text is (`dgmark_documents.reading.Form`).
+        found: what was read, with the fields of `dgmark_documents.reading.Reading`.
         reading: of a table, the columns that are read.
-        tables: the tables that were read.
-        how: notes on how the file was read.
-        left_out: notes on what was left out.
-        pages: the number of pages.
-        because: why a text without the mark cannot be called that.
 
     Raises:
         InputError: it holds no text, or no column of this name.
     """
-    plain = without_terminal_codes(text)
-    how = [*how, *(["codes that steer a terminal, such as colours, were left out"] if plain != text else [])]
-    left_out, is_table = [*left_out], form in ("delimited", "tables")
+    plain, because = without_terminal_codes(found.text), found.uncertain_because
+    how, left_out = [*found.how], [*found.notes]
+    if plain != found.text:
+        how.append("codes that steer a terminal, such as colours, were left out")
+    is_table = found.form in ("delimited", "tables")
     table: tuple[TextRow, ...] = ()
     if is_table:
         try:
-            found = texts_of([delimited_table(plain, reading.column)] if form == "delimited" else tables, reading)
+            tables = [Table(*table) for table in found.tables]
+            texts = texts_of([delimited_table(plain, reading.column)] if found.form == "delimited" else tables, reading)
         except InputError as error:
             raise InputError(f"{name} {error}") from error
-        plain, table, how, left_out = "", found.rows, [*how, *found.how], [*found.notes, *left_out]
+        plain, table, how, left_out = "", texts.rows, [*how, *texts.how], [*texts.notes, *left_out]
     elif not plain.strip():
         raise InputError(f"{name} holds no text")
-    elif form == "as it stands":
+    elif found.form == "as it stands":
         _, share = without_markup(plain.partition("\\begin{document}")[2] or plain)  # what TeX shows
         if share > _MARKUP_NOTED:
             how.append(
@@ -280,4 +271,4 @@ def document_of(
             )
         if share > _MARKUP_UNCERTAIN:
             because = because or "markup"
-    return Document(plain, kind, (*how, *left_out), pages, table, bool(left_out), because, is_table)
+    return Document(plain, kind, (*how, *left_out), found.pages, table, bool(left_out), because, is_table)

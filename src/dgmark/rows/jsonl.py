@@ -114,11 +114,7 @@ def read_rows(path: str) -> Iterator[Row | Item]:
 
 @contextmanager
 def open_lines(path: str) -> Iterator[BufferedIOBase]:
-    """Open a file of lines, which may be compressed (.gz), or standard input for "-".
-
-    Raises:
-        NoTexts: the file cannot be read, or is damaged.
-    """
+    """Open a file of lines, compressed (.gz) or not, or standard input for "-"; a NoTexts if it cannot be read."""
     with open_input(path, "a JSON Lines file") as file:
         if not path.lower().endswith(".gz"):
             yield file

@@ -1,7 +1,7 @@
 """Read Parquet a page at a time, at paths or URLs of fsspec (`s3://`, `gs://`, `memory://`)."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,11 +51,7 @@ def located(place: str) -> tuple[Any, str]:
 
 @contextmanager
 def open_parquet(place: str) -> Iterator[Any]:
-    """Open a file as a `ParquetFile` of pyarrow.
-
-    Raises:
-        NoTexts: it cannot be read, or is not a Parquet file.
-    """
+    """Open a file as a `ParquetFile` of pyarrow; a NoTexts if it cannot be read, or is not Parquet."""
     with opened(place) as file:
         import pyarrow.parquet as pq
 
@@ -68,30 +64,22 @@ def open_parquet(place: str) -> Iterator[Any]:
 
 
 def opened(place: str) -> Any:
-    """Open a file to read its bytes.
-
-    Raises:
-        NoTexts: it cannot be read.
-    """
-    filesystem, path = located(place)
-    try:
-        return filesystem.open(path, "rb")
-    except OSError as error:
-        raise NoTexts(f"{place} cannot be read: {error.strerror or error}; give a Parquet file") from error
+    """Open a file to read its bytes; a NoTexts if it cannot be read."""
+    return _asked(place, lambda filesystem, path: filesystem.open(path, "rb"))
 
 
 def version_of(place: str) -> Row:
-    """The size of a file, and what its file system says of its last change.
+    """The size of a file, and what its file system says of its last change; a NoTexts if it cannot be read."""
+    known = _asked(place, lambda filesystem, path: filesystem.info(path))
+    return {name: str(known[name]) for name in _VERSION if name in known}
 
-    Raises:
-        NoTexts: it cannot be read.
-    """
+
+def _asked(place: str, ask: Callable[[Any, str], Any]) -> Any:
     filesystem, path = located(place)
     try:
-        known = filesystem.info(path)
+        return ask(filesystem, path)
     except OSError as error:
         raise NoTexts(f"{place} cannot be read: {error.strerror or error}; give a Parquet file") from error
-    return {name: str(known[name]) for name in _VERSION if name in known}
 
 
 def batches_of(place: str, columns: Sequence[str] | None = None) -> Iterator[Any]:
@@ -124,8 +112,8 @@ def values_in(places: Iterable[str], columns: Sequence[str], prefix: str = "") -
         import pyarrow.compute as pc
 
         values = [batch.column(prefix + name) for name in columns]
-        values = [pc.list_value_length(one) if "list" in str(one.type) else one for one in values]
-        for row in zip(*(one.to_pylist() for one in values), strict=True):
+        values = [pc.list_value_length(column) if "list" in str(column.type) else column for column in values]
+        for row in zip(*(column.to_pylist() for column in values), strict=True):
             yield {"id": f"row {number}"} | dict(zip(columns, row, strict=True))
             number += 1
 

@@ -19,6 +19,7 @@ from dgmark.files.outputs import atomic_file, check_output
 from dgmark.rows.item import Item, Row
 from dgmark.rows.parquet import batches_of, is_parquet, is_url, located, open_parquet, opened, values_in, version_of
 from dgmark.rows.sinks import RowFile
+from dgmark.rows.workers import chunks
 
 # rows of a row group, and bytes of these in memory, of which the first that is reached counts
 _GROUP_ROWS, _GROUP_BYTES = 65_536, 2**25
@@ -111,11 +112,7 @@ class ParquetFile(RowFile):
         return schemas[0]
 
     def _is_finished(self) -> bool:
-        """Whether the target is there, of the same sources and settings.
-
-        Raises:
-            ResumeMismatch: it is there, of other ones, or not from dgmark.
-        """
+        """Whether the target exists; a ResumeMismatch if it is of other sources or settings, or not from dgmark."""
         filesystem, path = located(self.place)
         if not filesystem.exists(path):
             return False
@@ -155,7 +152,7 @@ class ParquetFile(RowFile):
         made = (self._added(batch, rows) for source in self.sources for batch in batches_of(source))
         try:
             with self._new_file() as path, pq.ParquetWriter(path, schema.with_metadata(metadata)) as writer:
-                for group in _groups(made):
+                for group in chunks(made, (len, _GROUP_ROWS), (lambda batch: batch.nbytes, _GROUP_BYTES)):
                     writer.write_table(pa.Table.from_batches(group, schema))
                 self._check_unchanged()
         except OSError as error:
@@ -191,19 +188,6 @@ class ParquetFile(RowFile):
             filesystem.put_file(str(path), target)
 
 
-def _groups(batches: Iterator[Any]) -> Iterator[list[Any]]:
-    """The batches in lists, each of which is a row group."""
-    group, rows, size = list[Any](), 0, 0
-    for batch in batches:
-        group.append(batch)
-        rows, size = rows + len(batch), size + batch.nbytes
-        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-            yield group
-            group, rows, size = [], 0, 0
-    if group:
-        yield group
-
-
 def arrow_schema(fields: Fields) -> Any:
     """Columns as a schema of pyarrow."""
     import pyarrow as pa
@@ -215,9 +199,14 @@ def arrow_type(kind: str) -> Any:
     """A type as one of pyarrow's."""
     import pyarrow as pa
 
+    return nested_type(kind, pa.type_for_alias, pa.list_, lambda fields: pa.struct([*fields.items()]))
+
+
+def nested_type(kind: str, plain: Callable[[str], Any], list_of: Callable[..., Any], struct: Callable[..., Any]) -> Any:
+    """A type as one of a library, by what makes its plain types, its lists and its structs."""
     outer, _, inner = kind.removesuffix(">").partition("<")
     if outer == "list":
-        return pa.list_(arrow_type(inner))
+        return list_of(nested_type(inner, plain, list_of, struct))
     if outer == "struct":
-        return pa.struct([(name, arrow_type(of)) for name, of in (field.split(":") for field in inner.split(","))])
-    return pa.type_for_alias(kind)
+        return struct({name: plain(of) for name, of in (field.split(":") for field in inner.split(","))})
+    return plain(kind)

@@ -69,12 +69,12 @@ class ChildProcess:
     def __init__(self, main: Callable[..., object], *arguments: Any) -> None:
         # spawned, not forked, as a forked tokenizer may hang on its threads
         context = get_context("spawn")
-        self._connection, there = context.Pipe()
-        self._process = context.Process(target=_run, args=(there,), daemon=True)
+        self._connection, their_end = context.Pipe()
+        self._process = context.Process(target=_run, args=(their_end,), daemon=True)
         self._killed = False
-        self._started = in_thread(self._start, there, (main, arguments))
+        self._started = in_thread(self._start, their_end, (main, arguments))
 
-    def _start(self, there: Connection, first: tuple[Any, ...]) -> None:
+    def _start(self, their_end: Connection, first: tuple[Any, ...]) -> None:
         try:
             _check_main_script()
             current_process().daemon = False  # or multiprocessing refuses
@@ -82,7 +82,7 @@ class ChildProcess:
         except Exception as error:  # of the system, a timeout, or of packages that change multiprocessing
             raise WorkerLost(f"a process cannot be started: {str(error) or 'it does not run'}") from error
         finally:
-            there.close()
+            their_end.close()
         if self._killed:
             self._process.kill()
         try:
@@ -108,11 +108,7 @@ class ChildProcess:
         return not self._started.done() or self._process.is_alive()
 
     def send(self, message: Any) -> None:
-        """Send a message, which waits until the process has started.
-
-        Raises:
-            WorkerLost: the process has ended, or did not start.
-        """
+        """Send a message, which waits until the process has started; a WorkerLost if it has ended, or did not start."""
         self._started.result()
         with _lost_if_broken():
             self._connection.send(message)
@@ -183,11 +179,7 @@ class Worker(ChildProcess):
 
 @contextmanager
 def _lost_if_broken() -> Iterator[None]:
-    """Report a broken connection as the end of the process.
-
-    Raises:
-        WorkerLost: it is broken.
-    """
+    """Report a broken connection as the end of the process, a WorkerLost."""
     try:
         yield
     except (EOFError, OSError) as error:
@@ -195,11 +187,7 @@ def _lost_if_broken() -> Iterator[None]:
 
 
 def _check_main_script() -> None:
-    """Check that a process can import the main script, as multiprocessing has it do first.
-
-    Raises:
-        FileNotFoundError: the script came from standard input or a pipe.
-    """
+    """Raise a FileNotFoundError if a process cannot import the main script, as multiprocessing has it do first."""
     script = spawn.get_preparation_data("").get("init_main_from_path")
     if script is not None and not os.path.isfile(script):
         raise FileNotFoundError(f"it would import this script, and {script} is no file: save the script as a file")

@@ -69,11 +69,7 @@ def with_spans(scorer: AnyScorer, detection: Detection, content: TextOrIds) -> D
 
 
 def one_key(scorer: AnyScorer) -> Detector:
-    """The scorer as a `Detector`, which ranges and commitments need.
-
-    Raises:
-        SettingsError: the scorer looks for several keys.
-    """
+    """The scorer as a `Detector`, which ranges and commitments need; one of several keys is a SettingsError."""
     if isinstance(scorer, Detector):
         return scorer
     raise SettingsError(f"ranges and commitments need one key: use a Detector, not a {type(scorer).__name__}")
@@ -106,7 +102,7 @@ class ScoringOptions:
             check_key(scorer)
             scorer = Detector(scorer)
         detectors = [one_key(scorer)] if self.only else detectors_of(scorer)
-        if self.payload and all(one.key.spec.subkeys == 1 for one in detectors):
+        if self.payload and all(detector.key.spec.subkeys == 1 for detector in detectors):
             raise SettingsError(
                 "a payload is the sub-key of a text, and no key here has sub-keys: leave the payload out, or make a "
                 "key with `dgmark keygen --subkeys`"
@@ -114,7 +110,7 @@ class ScoringOptions:
         if self.only and detectors[0].normalise:
             raise SettingsError("ranges refer to the unchanged text: leave normalisation out")
         why = detectors[0].no_spans
-        if self.spans and why and all(one.no_spans for one in detectors):
+        if self.spans and why and all(detector.no_spans for detector in detectors):
             raise SettingsError(why, field="spans")
         if isinstance(scorer, Scorer):
             scorer.reader.tokenizer  # noqa: B018 (a wrong tokenizer is an error of the key, not of each row)
@@ -262,7 +258,7 @@ def score(scorer: AnyScorer, scoring: ScoringOptions, items: Sequence[Item]) -> 
     pairs = zip(items, found, strict=True)
     return each(
         partial(_in_document, scorer, scoring),
-        [one if isinstance(one, DgmarkError) else (item, one) for item, one in pairs],
+        [result if isinstance(result, DgmarkError) else (item, result) for item, result in pairs],
     )
 
 

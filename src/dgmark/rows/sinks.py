@@ -108,11 +108,7 @@ class RowFile:
         return [item for item in of_ids.values() if item.row_id not in finished]
 
     def _check(self, row: Row, item: Item | None) -> None:
-        """Refuse a row that was not made from an item.
-
-        Raises:
-            ResumeMismatch: it was not.
-        """
+        """Refuse a row that was not made from an item with a ResumeMismatch."""
         if item is None or row["id"] != item.row_id:
             what = repr(item.row_id) if item else "no more"
             raise ResumeMismatch(
@@ -145,27 +141,16 @@ class RowFile:
 
     def rows(self) -> Iterator[Row]:
         """Read the rows that the file keeps, in their order; one is in memory at a time."""
-        with self._lines() as lines:
-            left = self._keep
-            for line in lines:
-                if left <= 0:
-                    return
-                left -= len(line)
-                yield json.loads(line)
+        for _, line in self._kept():
+            yield json.loads(line)
 
     def rows_of_items(self) -> Iterator[Row]:
         """Read the row of each item, in the order of the items; one is in memory at a time."""
         if self._in_order:
             yield from self.rows()
             return
-        places: dict[str, int] = {}
+        places = {json.loads(line)["id"]: place for place, line in self._kept()}
         with self._lines() as lines:
-            at = 0
-            for line in lines:
-                if at >= self._keep:
-                    break
-                places[json.loads(line)["id"]] = at
-                at += len(line)
             for row_id in self._ids:
                 lines.seek(places[row_id])
                 yield json.loads(lines.readline())
@@ -186,6 +171,16 @@ class RowFile:
                 "and run the same command again"
             ) from error
         self._keep += len(content)
+
+    def _kept(self) -> Iterator[tuple[int, bytes]]:
+        """The lines that the file keeps, each with the place where it begins."""
+        with self._lines() as lines:
+            place = 0
+            for line in lines:
+                if place >= self._keep:
+                    return
+                yield place, line
+                place += len(line)
 
     @contextmanager
     def _lines(self) -> Iterator[IO[bytes]]:

@@ -171,11 +171,7 @@ def _spooled(content: bytes) -> BinaryIO:
 
 
 def files_of(sources: Iterable[str]) -> list[str]:
-    """The sources, with the documents of folders in place of the folders.
-
-    Raises:
-        InputError: a folder holds no document, or what is not a document that can be read.
-    """
+    """The sources, with documents in place of folders; an InputError if a folder holds none, or what cannot be read."""
     files: list[str] = []
     for source in sources:
         for file in _documents_of(source, None) if os.path.isdir(source) else [source]:
@@ -251,11 +247,7 @@ def _with_text(item: Item, reading: RowReading) -> Item:
 
 
 def _content_of(row: Row, reading: RowReading) -> str | list[int]:
-    """The text or the ids of a row.
-
-    Raises:
-        InputError: it has none that can be scored.
-    """
+    """The text or the ids of a row; an InputError if it has none that can be scored."""
     text, ids = _field(row, reading.column), row.get(_IDS)
     if isinstance(text, list):
         text, ids = None, text
@@ -298,11 +290,7 @@ def _texts_within(value: Any, path: str = "") -> Iterator[tuple[int, str]]:
 
 
 def _checked(content: Content) -> Content:
-    """A text, or ids.
-
-    Raises:
-        InputError: there is nothing in it, or more than can be scored.
-    """
+    """A text, or ids; an InputError if it is empty, or more than can be scored."""
     if len(content) > MAX_CHARS:
         what = "the text has {} characters" if isinstance(content, str) else "the row has {} token ids"
         raise InputError(f"{what.format(len(content))}, and {MAX_CHARS} are allowed: cut it into parts")
@@ -357,11 +345,7 @@ def _lines_of(content: bytes, source: str, one_text: bool) -> Iterator[tuple[str
 
 
 def prompt_of(fields: Row, column: str = PROMPT_COLUMN) -> str | list[int]:
-    """The prompt of a row: a text, or token ids.
-
-    Raises:
-        InputError: it has none.
-    """
+    """The prompt of a row, a text or token ids; an InputError if it has none."""
     prompt = fields.get(column)
     if isinstance(prompt, str) or (isinstance(prompt, list) and are_ids(prompt)):
         return prompt

@@ -171,11 +171,7 @@ def _notes(texts: Sequence[str], others: Counter[str], column: str) -> Iterable[
 
 
 def _has(header: list[str], column: str) -> bool:
-    """Whether the column is one of these.
-
-    Raises:
-        InputError: it is, and two of them have the same name.
-    """
+    """Whether the column is one of these; an InputError if it is, and two of them have the same name."""
     names = [_name(cell) for cell in header]
     found = _name(column) in names
     ((name, count),) = Counter(filter(None, names)).most_common(1) or [("", 0)]

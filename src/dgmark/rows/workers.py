@@ -23,11 +23,7 @@ _AHEAD = 3
 
 
 def check_workers(workers: int) -> None:
-    """Refuse a number of processes that no machine is helped by.
-
-    Raises:
-        SettingsError: `workers` is not a whole number from 1 to 256.
-    """
+    """Refuse a number of processes that is not a whole number from 1 to 256 with a SettingsError."""
     if type(workers) is not int or not 1 <= workers <= MAX_WORKERS:
         raise SettingsError(f"workers {shown(workers)} is not a whole number from 1 to {MAX_WORKERS}")
 
@@ -55,14 +51,14 @@ def map_in_order(
     Raises:
         InputError: a worker was killed, or could not be started.
     """
-    chunks = _chunks(items, size, chunk)
+    of_workers = chunks(items, (lambda _: 1, chunk), (size, FULL))
     if workers == 1:
-        for inputs in chunks:
+        for inputs in of_workers:
             yield from zip(inputs, work(*shared, inputs), strict=True)
         return
     with _pool(workers, work, shared) as submit:
         waiting: deque[tuple[list[Input], Future[list[Output]]]] = deque()
-        for inputs in chunks:
+        for inputs in of_workers:
             waiting.append((inputs, submit(inputs)))
             if len(waiting) >= _AHEAD * workers:
                 first, future = waiting.popleft()
@@ -72,16 +68,15 @@ def map_in_order(
             yield from zip(first, future.result(), strict=True)
 
 
-def _chunks(items: Iterable[Input], size: Callable[[Input], int], most: int) -> Iterator[list[Input]]:
-    """The items in lists of so many, or of fewer that hold `FULL` by their size."""
-    chunk: list[Input] = []
-    held = 0
+def chunks(items: Iterable[Input], *limits: tuple[Callable[[Input], int], int]) -> Iterator[list[Input]]:
+    """The items in lists, each of which ends where the sum of a measure of its items reaches the limit."""
+    chunk, totals = list[Input](), [0] * len(limits)
     for item in items:
         chunk.append(item)
-        held += size(item)
-        if len(chunk) == most or held >= FULL:
+        totals = [total + measure(item) for total, (measure, _) in zip(totals, limits, strict=True)]
+        if any(total >= limit for total, (_, limit) in zip(totals, limits, strict=True)):
             yield chunk
-            chunk, held = [], 0
+            chunk, totals = [], [0] * len(limits)
     if chunk:
         yield chunk
 

@@ -1,9 +1,10 @@
 """The bigram rule: a keyed bit for each pair of tokens near each other, so that no position matters.
 
 A pair is two tokens of a text, the second a number of places after the first that lies in the key's range of distances
-(a skip-bigram); it matches if its bit is 1. An insertion or a deletion changes few pairs. The bits are those of
-SipHash-2-4 over (left, right, sub-key), so the bits of different pairs, and of one pair under different sub-keys, are
-independent. Ours. Other marks for diffusion models that hash neighbours bias the logits (Gloaguen et al. 2025; LR-DWM).
+(a skip-bigram); it matches if its bit is 1. At distance 0 it is a token with itself, which stays where others move. An
+insertion or a deletion changes few pairs. The bits are those of SipHash-2-4 over (left, right, sub-key), so the bits of
+different pairs, and of one pair under different sub-keys, are independent. Ours. Other marks for diffusion models that
+hash neighbours bias the logits (Gloaguen et al. 2025; LR-DWM).
 """
 
 import hashlib
@@ -52,7 +53,7 @@ class BigramSpec(WatermarkSpec):
     """The spec of rule "bigram": the bit of a pair of nearby tokens must be 1.
 
     Attributes:
-        nearest: the smallest distance of a pair, in tokens.
+        nearest: the smallest distance of a pair, in tokens; at 0 each token is a pair with itself, too.
         farthest: the largest, up to 64.
         tokens: "words": the bits are those of pairs of classes of words, which `word_classes` names; "exact": of ids.
         subkeys: number of sub-keys, a power of two up to 65,536; each text is marked with one of them. 1 = all texts
@@ -60,7 +61,9 @@ class BigramSpec(WatermarkSpec):
     """
 
     rule: Literal["bigram"] = "bigram"
-    nearest: Whole = Field(json_schema_extra={"help": "Smallest distance of a pair, in tokens."})
+    nearest: Whole = Field(
+        json_schema_extra={"help": "Smallest distance of a pair, in tokens; 0: each token is a pair with itself, too."}
+    )
     farthest: Whole = Field(json_schema_extra={"help": f"Largest distance of a pair, up to {MAX_DISTANCE}."})
     tokens: Literal["words", "exact"] = Field(
         default="exact",
@@ -107,9 +110,10 @@ class BigramSpec(WatermarkSpec):
     def check(self) -> None:
         """Refuse distances that are not a range, and too large vocabularies."""
         super().check()
-        if not 1 <= self.nearest <= self.farthest <= MAX_DISTANCE:
+        if not (0 <= self.nearest <= self.farthest and 1 <= self.farthest <= MAX_DISTANCE):
             raise SettingsError(
-                f"the distances of pairs, {self.nearest} to {self.farthest}, are not a range in 1..{MAX_DISTANCE}"
+                f"the distances of pairs, {self.nearest} to {self.farthest}, are not a range that begins at 0 or more "
+                f"and ends at 1 to {MAX_DISTANCE}"
             )
         if self.table_size > MAX_TABLE:
             raise SettingsError(f"rule bigram takes vocabularies of up to {MAX_TABLE} ids, not {self.table_size}")
@@ -117,6 +121,16 @@ class BigramSpec(WatermarkSpec):
             raise SettingsError(
                 "a key has tokens words and the hash of its classes, or neither: WatermarkKey.generate makes such keys"
             )
+
+    @property
+    def caution(self) -> str | None:
+        """That all texts share the bit of each word, where they do."""
+        if self.nearest or self.subkeys > 1:
+            return None
+        return (
+            "at distance 0 without sub-keys a word has the same bit in all texts, so that frequent words give some "
+            "keys more false alarms than others: take sub-keys, or check the key on much traffic"
+        )
 
     @property
     def typical_match(self) -> float:
@@ -147,8 +161,9 @@ def pairs_of(
         nearest: the smallest distance of a pair, in positions.
         farthest: the largest.
     """
-    right = np.repeat(np.arange(len(positions)), farthest)
-    left = right - np.tile(np.arange(1, farthest + 1), len(positions))
+    back = np.arange(min(nearest, 1), farthest + 1)
+    right = np.repeat(np.arange(len(positions)), len(back))
+    left = right - np.tile(back, len(positions))
     left, right = left[left >= 0], right[left >= 0]
     distance = positions[right] - positions[left]
     near = (nearest <= distance) & (distance <= farthest)

@@ -77,6 +77,15 @@ class PositionSpec(WatermarkSpec):
 
     prf: ClassVar[str] = PRF
 
+    @property
+    def caution(self) -> str | None:
+        """That groups by token id are no secret."""
+        if self.keyed:
+            return None
+        return (
+            "a token-id key has no secret: anybody can detect and forge its mark, and its p-values are not guaranteed"
+        )
+
     @classmethod
     def defaults_of_new(cls, options: dict[str, Any]) -> dict[str, Any]:
         """The length of the code: 16 for a keyed key of two groups without rotation."""

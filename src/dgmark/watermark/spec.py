@@ -106,6 +106,11 @@ class WatermarkSpec:
         return 1
 
     @property
+    def caution(self) -> str | None:
+        """What a holder of the key should know before texts are marked; None for nothing."""
+        return None
+
+    @property
     def chance(self) -> float:
         """The share of what the rule counts that matches by chance."""
         return 0.5

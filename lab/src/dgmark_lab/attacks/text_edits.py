@@ -195,6 +195,17 @@ class Deletion(_Edit):
 
 
 @dataclass(frozen=True, config=ARBITRARY)
+class Reorder(_Edit):
+    """Cut a text into pieces of 3 to 8 tokens or words, and put them in a random order."""
+
+    def edit(self, units: list[Any], rng: Dice) -> list[Any]:
+        """Put the pieces in another order."""
+        ends = rng.integers(3, 9, len(units)).cumsum()
+        pieces = np.split(np.arange(len(units)), ends[ends < len(units)])
+        return [units[place] for piece in rng.permutation(len(pieces)) for place in pieces[piece].tolist()]
+
+
+@dataclass(frozen=True, config=ARBITRARY)
 class Crop(_Edit):
     """Cut off the front, the back, or both.
 

@@ -20,7 +20,7 @@ from dgmark.rows.item import SOURCE_SHA256, Item, Row
 from dgmark.rows.jsonl import SUFFIXES
 from dgmark.rows.sources import read_prompts, read_texts
 from dgmark.rows.tables import ANY_ROWS
-from dgmark_lab.attacks import ATTACKS, Attack
+from dgmark_lab.attacks import Attack, attack_kind, attack_names
 from dgmark_lab.attacks import attack as attack_named
 from dgmark_lab.cli.baselines import print_kinds
 from dgmark_lab.options import defaults_of, parse_options, summary_of
@@ -56,7 +56,8 @@ def attack(
 ) -> None:
     """Attack texts by edits, disguises, documents, paraphrases or refilling, to see what a mark survives."""
     if list_attacks:
-        print_kinds({name: (summary_of(kind), defaults_of(kind)) for name, kind in ATTACKS.items()})
+        kinds = {name: attack_kind(name) for name in attack_names()}
+        print_kinds({name: (summary_of(kind), defaults_of(kind)) for name, kind in kinds.items()})
         return
     if name is None:
         raise SettingsError("no attack is named: give a name; `dgmark-lab attack --list` lists them")

@@ -19,7 +19,7 @@ from dgmark.errors import KeyFileError, SettingsError
 from dgmark.rows.item import Row
 from dgmark.watermark.key import SECRET_BYTES, WatermarkKey
 from dgmark_lab.baselines.published import ReadsPrompts
-from dgmark_lab.experiments.conditions import Steps
+from dgmark_lab.experiments.conditions import Condition, Steps
 from dgmark_lab.experiments.spec import Cell, Experiment, SetupName
 from dgmark_lab.experiments.store import ROW_VERSION, Kind, Store, digest
 from dgmark_lab.rule_keys import rule_key
@@ -121,6 +121,11 @@ class CellRows:
     def name(self) -> str:
         """The cell's name."""
         return self.cell.name
+
+    @property
+    def temperature(self) -> float:
+        """The temperature at which its texts were drawn, if it was run."""
+        return float((self.plan or {})["settings"]["temperature"])
 
     @property
     def complete(self) -> bool:
@@ -271,6 +276,11 @@ class StoredRun:
     def complete(self) -> bool:
         """Whether every cell of the setup has all its texts."""
         return all(cell.complete for cell in self.to_run)
+
+    @property
+    def scored_under(self) -> Mapping[str, Condition]:
+        """What is done to the texts before they are scored, by name."""
+        return self.experiment.scored_under(self.setup)
 
     def null_of(self, cell: CellRows) -> CellRows | None:
         """Return the unmarked cell that a marked one is compared with, if it has texts."""

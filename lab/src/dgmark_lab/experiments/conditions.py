@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 Steps = tuple[tuple[str, dict[str, Any]], ...]  # names and options of attacks, one after the other
-ConditionSet = Literal["edits", "attacks", "rivals", "deletion", "published"]
+ConditionSet = Literal["edits", "attacks", "rivals", "deletion", "published", "rewrites"]
 
 
 class Condition(NamedTuple):
@@ -23,9 +23,15 @@ class Condition(NamedTuple):
 
 
 def _condition(
-    attack: str = "", rounds: int = 1, first: int | None = None, normalise: bool = False, **options: Any
+    attack: str = "",
+    rounds: int = 1,
+    first: int | None = None,
+    normalise: bool = False,
+    reordered: bool = False,
+    **options: Any,
 ) -> Condition:
-    return Condition(((attack, options),) * rounds if attack else (), first, normalise)
+    steps = ((attack, options),) * rounds if attack else ()
+    return Condition((*steps, ("reorder", {"unit": "word"})) if reordered else steps, first, normalise)
 
 
 _FILE = tomllib.loads(Path(__file__).with_name("conditions.toml").read_text(encoding="utf-8"))

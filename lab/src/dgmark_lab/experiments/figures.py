@@ -132,8 +132,8 @@ def chart(
         top: where the y axes end; None: beyond the largest value.
         log_x: whether the x axes are logarithmic, with base 2.
         share_y: whether the panels have one scale in y; all begin at 0.
-        beside: whether names stand in a column at the right, for lines over the same few x, which have the ticks; else
-            near their last points.
+        beside: whether names stand at the right, in the order of the last points, for lines over the same few x, which
+            have the ticks; else near their last points.
         better: the good corner, such as "upper left", to which an arrow points.
     """
     figure, every = new_figure(4.3, question, caption, len(panels), sharey=share_y)
@@ -145,6 +145,8 @@ def chart(
         axes.set_title(panel.title, loc="left", fontsize=9)
         axes.margins(x=0.1)
         drawn = [line for line in panel.lines if line.points]
+        if beside:
+            drawn.sort(key=lambda line: -line.points[-1][1].value)
         for number, line in enumerate(drawn):
             _draw_line(axes, line, colours[line.name], width=1.2 + (len(drawn) - number) * 1.4 / len(drawn))
         if log_x:
@@ -158,15 +160,14 @@ def chart(
                 name, (span.value, 0.02 + 0.06 * number), xycoords=("data", "axes fraction"), ha="center",
                 fontsize=7, color="0.35",
             )  # fmt: skip
-        if beside:  # with room for names at the right
-            first, last = axes.get_xlim()
-            axes.set_xlim(right=last * (last / first) ** 0.5 if log_x else last + 0.5 * (last - first))
+        if beside:
+            axes.legend(loc="upper left", bbox_to_anchor=(1, 1), labelcolor="linecolor", handlelength=0, frameon=False)
         if better:
             _arrow(axes, better)
         axes.set_ylim(0, top if top is not None else axes.get_ylim()[1] * 1.04)
     every[0].set_ylabel(y)
-    write = _name_beside if beside else _name_lines
-    write(figure, {axes: panel.lines for axes, panel in zip(every, panels, strict=True)}, colours)
+    if not beside:
+        _name_lines(figure, {axes: panel.lines for axes, panel in zip(every, panels, strict=True)}, colours)
     return figure
 
 
@@ -175,7 +176,7 @@ def _draw_line(axes: Any, line: Line, colour: str, width: float) -> None:
     across, up = ([point[axis] for point in line.points] for axis in (0, 1))
     values = [one.value for one in across], [one.value for one in up]
     inside = "white" if line.dashed else colour
-    axes.plot(*values, ls="--" if line.dashed else "-", color=colour, lw=width)
+    axes.plot(*values, ls="--" if line.dashed else "-", color=colour, lw=width, label=line.name)
     sizes = [size**2 for size in line.sizes] or 30
     axes.scatter(*values, s=sizes, facecolors=inside, edgecolors=colour, linewidths=1.4, zorder=3)
     if all(np.isnan(one.low) for one in across) and len(up) > 1 and not all(np.isnan(one.low) for one in up):
@@ -223,25 +224,6 @@ def _name_lines(figure: "Figure", lines: Mapping[Any, Sequence[Line]], colours: 
             for label, point in zip(line.labels, path, strict=False):
                 if label:
                     _place(axes, label, point, colours[line.name], boxes, dots, strokes, room, size=6.5)
-
-
-def _name_beside(figure: "Figure", lines: Mapping[Any, Sequence[Line]], colours: Mapping[str, str]) -> None:
-    """Write the names of lines at the right of their last points, in the order of these and apart from each other."""
-    figure.draw_without_rendering()
-    for axes, own in lines.items():
-        ends = [(line.name, axes.transData.transform([(x.value, y.value) for x, y in line.points])[-1])
-                for line in own if line.points]  # fmt: skip
-        if not ends:
-            continue
-        high = _NAME_SIZE * 1.45 * figure.dpi / 72
-        left = max(x for _, (x, _) in ends) + 0.04 * axes.get_window_extent().width
-        order = sorted(ends, key=lambda end: -end[1][1])
-        start = min(axes.get_window_extent().y1, float(np.mean([y for _, (_, y) in ends])) + high * len(ends) / 2)
-        for name, point in order:
-            at = left, min(start, point[1] + high)
-            start = at[1] - high
-            line = {"arrowstyle": "-", "color": colours[name], "linewidth": 0.6, "relpos": (0, 0.5)}
-            _write(axes, name, point, at, color=colours[name], fontsize=_NAME_SIZE, arrowprops=line)
 
 
 def _along(path: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "m 2"]:
@@ -354,28 +336,6 @@ def roc(
     axes.set_xlim(right=1)
     axes.set_ylim(0, 1.02)
     axes.legend(loc="lower right", fontsize=8)
-    return figure
-
-
-def heat_figure(columns: Mapping[str, Mapping[str, Estimate]], *, question: str, caption: str) -> "Figure":
-    """Draw percentages as a table of colours, with the numbers in the cells: dark is 100, white is 0.
-
-    Args:
-        columns: the values of the rows by their names, for each column; all columns have the same rows.
-        question: what the figure answers.
-        caption: the texts, their number and the model.
-    """
-    rows = list(next(iter(columns.values())))
-    values = np.array([[of_column[row].value for of_column in columns.values()] for row in rows])
-    figure, (axes,) = new_figure(1.5 + 0.27 * len(rows), question, caption)
-    axes.grid(visible=False)
-    axes.imshow(values, cmap="Blues", vmin=0, vmax=130, aspect="auto")
-    for (row, column), value in np.ndenumerate(values):
-        axes.text(column, row, f"{value:.0f} %", ha="center", va="center", color="white" if value > 60 else "black")
-    axes.set_xticks(range(len(columns)), list(columns), fontsize=8)
-    axes.set_yticks(range(len(rows)), rows)
-    axes.tick_params(length=0, top=False, labeltop=True, labelbottom=False)
-    axes.spines[:].set_visible(False)
     return figure
 
 

@@ -41,7 +41,10 @@ VIEWS: dict[Step, Callable[[StoredRun], Section]] = {
 def section_of(run: StoredRun) -> Section:
     """Score the texts of a run: its numbers, tables and figures."""
     section = VIEWS[run.experiment.view](run)
-    drawn = figures_of(run.experiment, section.quantities, About.of(run))
+    try:
+        drawn = figures_of(run.experiment, section.quantities, About.of(run))
+    except InputError as error:
+        return section if section.figures else replace(section, text=f"No picture: {error}.\n")
     return replace(section, figures={**drawn, **section.figures})
 
 
@@ -62,12 +65,9 @@ def draw_again(experiment: Experiment, setup: SetupName, numbers: Path, folder: 
     """Draw the pictures of a report that follow from its numbers.csv, and return the files that were written.
 
     Raises:
-        InputError: the file holds no numbers of a report, or none that a picture shows.
+        InputError: the file holds no numbers of a report, or none of which a picture is drawn.
     """
-    quantities = read_csv(numbers)
-    figures = figures_of(experiment, quantities, About.of_setup(experiment.setup(setup)))
-    if not figures:
-        raise InputError(f"{numbers} holds no number that a picture of {experiment.name} shows: give its numbers.csv")
+    figures = figures_of(experiment, read_csv(numbers), About.of_setup(experiment.setup(setup)))
     for name, figure in figures.items():
         atomic_write(folder / f"{name}.png", to_png(figure))
     return [folder / f"{name}.png" for name in figures]
@@ -112,15 +112,17 @@ def _warnings(run: StoredRun) -> str:
 
 
 def _status_table(run: StoredRun) -> Table:
-    """Tabulate how many of its texts each cell has."""
+    """Tabulate how many of its texts each cell has, and their seeds."""
     rows = []
     for cell in run.to_run:
         status = "complete" if cell.complete else "incomplete"
         if cell.plan is None:
             status = "not run"
         left_out = f", {cell.left_out} too short left out" if cell.left_out else ""
-        rows.append([cell.name, str(len(cell.rows)), str(cell.requested), status + left_out])
-    return Table("Texts", ["", "texts", "asked for", "status"], rows)
+        seeds = [row["seed"] for row in cell.rows]
+        shown = f"{min(seeds)} to {max(seeds)}" if seeds else "–"
+        rows.append([cell.name, str(len(cell.rows)), str(cell.requested), status + left_out, shown])
+    return Table("Texts", ["", "texts", "asked for", "status", "seeds"], rows)
 
 
 def _how_to_read(run: StoredRun) -> str:

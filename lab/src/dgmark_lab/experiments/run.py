@@ -108,6 +108,7 @@ def _selected(experiment: Experiment, options: RunOptions) -> list[Cell]:
         raise SettingsError(
             f"{experiment.name} has no cell {', '.join(map(repr, unknown))} in setup {options.setup}; it has "
             + ", ".join(repr(cell.name) for cell in cells)
+            + "; a new one is written as setting=value, such as rule=kgw,delta=2"
         )
     return [cell for cell in cells if not options.cells or cell.name in options.cells]
 
@@ -209,23 +210,15 @@ def _make_texts(
 def _make_attacked(
     experiment: Experiment, store: Store, one: PlannedCell, model: Denoiser, options: RunOptions, progress: Progress
 ) -> None:
-    """Attack the marked texts of a cell: for each attack at each strength, or under each condition."""
+    """Attack the marked texts of a cell under each condition."""
     if one.cell.key is None:
         return
-    wanted = {
-        f"{attack.label} {value:g}": attack.steps_at(value)
-        for attack in experiment.attacks
-        if options.setup in attack.setups
-        for value in attack.values
-    }
-    if experiment.view in ("frontier", "rivals"):
-        wanted = {name: condition.steps for name, condition in experiment.scored_under.items()}
     texts = store.read("texts", one.hash, one.row_ids[: options.limit])
-    for name, steps in wanted.items():
+    for name, condition in experiment.scored_under(options.setup).items():
         attacked: Mapping[str, Row] = texts
-        for step in steps:
+        for step in condition.steps:
             attacked = _make_step(store, *step, attacked, model)
-        if steps:  # the report reads texts that nothing is done to
+        if condition.steps:  # the report reads texts that nothing is done to
             progress(f"{one.cell.name}, {name}", len(texts), len(texts))
 
 
@@ -246,7 +239,7 @@ def _make_step(
 
 
 def _load_attack(store: Store, kind: str, options: Mapping[str, Any], model: Any) -> attacks.Attack:
-    defaults = defaults_of(attacks.ATTACKS[kind]) if kind in attacks.ATTACKS else {}
+    defaults = defaults_of(attacks.attack_kind(kind))
     own = {"tokenizer": model.tokenizer, "model": model}
     given: dict[str, Any] = {name: thing for name, thing in own.items() if defaults.get(name) == BUILTIN}
     if "hosts" in defaults and "hosts" not in options:  # human text: passages of books in the public domain

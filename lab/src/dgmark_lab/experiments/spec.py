@@ -11,8 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, field_validator, model_validator
 
+from dgmark.arguments.checks import field_problems
 from dgmark.decode.config import DecodeSettings
 from dgmark.errors import SettingsError
 from dgmark.watermark.rules import find_rule, rule_with_options
@@ -133,7 +134,7 @@ class Attack(_Table):
     """An attack at several strengths; strength 0 is the unchanged text.
 
     Attributes:
-        name: name of an attack in `dgmark_lab.attacks`.
+        name: name of an installed attack.
         label: its name in the report, and the key of the paper's numbers.
         option: the option that takes the strength.
         values: the strengths.
@@ -213,12 +214,12 @@ class Cell(_Table):
         curve = ", ".join(f"{name} {value}" for name, value in settings.items() if name != "temperature")
         model, rule = settings.pop("model", None), settings.pop("rule", None)
         options = set(settings) - DecodeSettings.__annotations__.keys()
-        if rule is None and options:
-            rule = rule_with_options({name: settings[name] for name in options})
-        if rule is not None:
-            options |= settings.keys() & options_of(find_rule(rule).spec).keys()
-        own = {name: settings.pop(name) for name in list(settings) if name in options}
         try:
+            if rule is None and options:
+                rule = rule_with_options({name: settings[name] for name in options})
+            if rule is not None:
+                options |= settings.keys() & options_of(find_rule(rule).spec).keys()
+            own = {name: settings.pop(name) for name in list(settings) if name in options}
             return cls(
                 name=text,
                 key=None if rule is None else {"rule": rule, **own},
@@ -227,8 +228,9 @@ class Cell(_Table):
                 group=curve or "unmarked",
                 at=float(settings.get("temperature", 1.0)),
             )
-        except ValueError as error:
-            raise SettingsError(f"{text!r} is not a cell: {error}") from None
+        except (ValueError, SettingsError) as error:
+            problem = field_problems(error) if isinstance(error, ValidationError) else error
+            raise SettingsError(f"--cell {text} cannot be made: {problem}") from None
 
     @field_validator("key")
     @classmethod
@@ -325,10 +327,17 @@ class Experiment(_Table):
         """All cells: those that the file lists, at each of their temperatures."""
         return [cell for listed in self.listed for cell in listed.points]
 
-    @property
-    def scored_under(self) -> Mapping[str, Condition]:
-        """What is done to the texts before they are scored, by name."""
-        return CONDITIONS[self.conditions or ("rivals" if self.view == "rivals" else "edits")]
+    def scored_under(self, setup: SetupName) -> dict[str, Condition]:
+        """What is done to the texts before they are scored, by name: a set of the view, and the attacks."""
+        sets: dict[Step, ConditionSet] = {"frontier": "edits", "rivals": "rivals"}
+        known = CONDITIONS[self.conditions or sets[self.view]] if self.view in sets else {}
+        own = {
+            f"{attack.label} {value:g}": Condition(attack.steps_at(value))
+            for attack in self.attacks
+            if setup in attack.setups
+            for value in attack.values
+        }
+        return known | own
 
     @model_validator(mode="after")
     def _names_agree(self) -> "Experiment":

@@ -30,7 +30,7 @@ _PAIR_BITS = 48
 
 
 class _Bits(NamedTuple):
-    """The bits of a place, nearest first and left before right: with distances 1 and 2, those at -1 1 -2 2.
+    """The bits with neighbours, nearest first and left before right: with distances 1 and 2, those at -1 1 -2 2.
 
     Attributes:
         columns: the column of each neighbour, counted from the leftmost: 1 3 0 4.
@@ -47,7 +47,7 @@ class _Bits(NamedTuple):
     @classmethod
     def of(cls, nearest: int, farthest: int, device: torch.device) -> "_Bits":
         """The bits of a key with these distances."""
-        distances = torch.arange(nearest, farthest + 1, device=device)
+        distances = torch.arange(max(nearest, 1), farthest + 1, device=device)
         columns = farthest + torch.stack([-distances, distances], 1).view(-1)
         right = columns > farthest
         as_right = pair_words(torch.zeros_like(columns), torch.ones_like(columns))
@@ -168,12 +168,16 @@ class BigramSide(KeyedSide):
         return self.farthest
 
     def reached(self, places: Places) -> Bool[Tensor, " places"]:
-        """The places that have a committed token at one of the distances."""
+        """The places that have a committed token at one of the distances; at distance 0, all of rows with a mark."""
+        if not self.nearest:
+            return self.marked(places.rows)
         hidden = pad(self._hidden(places.window), (self.farthest, self.farthest), value=True)
         return ~self._beside(hidden, places).all(-1)
 
     def signs(self, tokens: Int[Tensor, "places candidates"], places: Places) -> Int8[Tensor, "places candidates bits"]:
         """The bits of the new pairs of each candidate: those with the nearest tokens first, left before right.
+
+        At distance 0 the pair of a candidate with itself comes before all of them.
 
         A test counts each pair of a text once, so a pair that the text already has is none, nor is one that the
         candidate completes for a second time. A draw is unbiased only if each bit of the key comes once: a pair that
@@ -204,6 +208,10 @@ class BigramSide(KeyedSide):
         asked_right &= left.all(-1, keepdim=True) | right.all(1, keepdim=True)
         # 3. Their bits: of all pairs where shapes are fixed or the host would wait, else of those asked for.
         words = torch.addcmul(neighbours[:, None] * self._bits.of_neighbour, tokens[:, :, None], self._bits.of_token)
+        if not self.nearest:
+            own = (tokens >= 0) & self.marked(places.rows)[:, None]
+            asked = torch.cat([own[..., None], asked], -1)
+            words = torch.cat([pair_words(tokens, tokens)[..., None], words], -1)
         canvas, rows, held = places.canvas, places.window.rows, self._pairs_in_text(text)
         if self.fixed_shapes or waits(asked):
             rows, canvas = places.rows[:, None, None], canvas[:, None, None]
@@ -222,7 +230,7 @@ class BigramSide(KeyedSide):
         """
         # 1. The two columns of each pair (places, pairs): the left one at 1 to d places before the gap, the right one
         # at its distance d.
-        distances = torch.arange(self.nearest, self.farthest + 1, device=self.number.device)
+        distances = torch.arange(max(self.nearest, 1), self.farthest + 1, device=self.number.device)
         left = -torch.cat([torch.arange(1, distance + 1, device=distances.device) for distance in distances.tolist()])
         right = left + distances.repeat_interleave(distances)
         columns, canvas = after.start + places.column[:, None], places.canvas[:, None]

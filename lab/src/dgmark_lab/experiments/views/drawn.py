@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from dgmark.errors import InputError
 from dgmark_lab.evaluate.estimates import Estimate
 from dgmark_lab.experiments.figures import Line, Panel, chart
 from dgmark_lab.experiments.spec import RATES, Attack, Experiment, Setup, Step
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 WEIGHTED = ", weighted"
 _AT = ", T = "
+_NOT_JUDGED = "it is drawn over the perplexity, which no marked text has: set perplexity = true, run with a judge"
 _PLACES = ("measured here", "the paper's numbers")
 
 
@@ -58,10 +60,18 @@ class About:
 
 
 def figures_of(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "dict[str, Figure]":
-    """Draw the figures of an experiment from its numbers, by file name without a suffix."""
-    draw = _OF_VIEW.get(experiment.view)
-    drawn = {} if draw is None else draw(experiment, quantities, about)
-    return {name: figure for name, figure in drawn.items() if figure is not None}
+    """Draw the figures of an experiment from its numbers, by file name without a suffix; some views have none.
+
+    Raises:
+        InputError: the view has figures, and there is nothing to draw; the message says why.
+    """
+    if experiment.view not in _OF_VIEW:
+        return {}
+    drawn = _OF_VIEW[experiment.view](experiment, quantities, about)
+    figures = {name: figure for name, figure in drawn.items() if figure is not None}
+    if not figures:
+        raise InputError(f"no number that a picture of {experiment.name} shows was measured")
+    return figures
 
 
 def _beside(
@@ -142,20 +152,19 @@ def _strength(name: str, attack: Attack) -> tuple[str, float] | None:
 
 
 def _diversity(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "Figures":
-    """Perplexity by diversity, a line for each curve of several temperatures."""
+    """Perplexity by diversity, a line for each curve."""
     known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
     lines: dict[str, Line] = {}
     for cell in sorted(experiment.cells, key=lambda cell: cell.at or 0.0):
         if (cell.name, "perplexity") in known:
             line = lines.setdefault(cell.group, Line(cell.group))
             line.points.append((known[cell.name, "distinct-2"], known[cell.name, "perplexity"]))
-            line.labels.append(f"{cell.at or 0.0:g}")
-    curves = [line for line in lines.values() if len(line.points) > 1]
+            line.labels.append("" if cell.at is None else f"{cell.at:g}")
+    if not lines:
+        raise InputError(_NOT_JUDGED)
     judged = [one for (_, name), one in known.items() if name == "perplexity"]
-    if not judged:
-        return {}
     figure = chart(
-        [Panel("", curves)],
+        [Panel("", [*lines.values()])],
         question=about.question("Is marked text as diverse and as predictable as unmarked text?"),
         caption=about.caption(judged, "Small numbers: temperatures. 95 % intervals: numbers.csv."),
         x="diversity (distinct-2)",
@@ -166,17 +175,14 @@ def _diversity(experiment: Experiment, quantities: Sequence[Quantity], about: Ab
 
 
 def _rivals(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "Figures":
-    """What is found by what it costs, as written and after one word in ten is deleted, over several temperatures.
-
-    An experiment on several prompt sets has no picture, as what differs between them is not what differs between rules.
-    """
+    """What is found by what it costs, as written and after one word in ten is deleted."""
     if len({cell.prompts for cell in experiment.cells}) > 1:
-        return {}
+        raise InputError("cells have other prompts, and what differs between prompts is not what differs between rules")
     known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
     judged = dict.fromkeys(cell for cell, name in known if name == "perplexity")
     cells = sorted(judged, key=lambda cell: float(cell.split(_AT)[1]))
     if not (marked := [cell for cell in cells if (cell, "found, as written") in known]):
-        return {}
+        raise InputError(_NOT_JUDGED)
     spans = {f"unmarked{_AT}{cell.split(_AT)[1]}": known[cell, "perplexity"] for cell in cells if cell not in marked}
     temperatures = list(dict.fromkeys(cell.split(_AT)[1] for cell in marked))
     panels = []
@@ -188,12 +194,10 @@ def _rivals(experiment: Experiment, quantities: Sequence[Quantity], about: About
                 line = lines.setdefault(name, Line(name, dashed=name.endswith(WEIGHTED)))
                 line.points.append((known[cell, "perplexity"], found))
                 line.sizes.append(4 + 5 * temperatures.index(at) / max(1, len(temperatures) - 1))
-        if curves := [line for line in lines.values() if len(line.points) > 1]:
-            most = max(cost.value for line in curves for cost, _ in line.points)
+        if lines:
+            most = max(cost.value for line in lines.values() for cost, _ in line.points)
             near = {name: span for name, span in spans.items() if span.value <= most}
-            panels.append(Panel(title, curves, near))
-    if not panels:
-        return {}
+            panels.append(Panel(title, [*lines.values()], near))
     weighted = "Dashed: the weighted test. " if any(WEIGHTED in cell for cell in marked) else ""
     figure = chart(
         panels,

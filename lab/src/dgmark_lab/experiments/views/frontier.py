@@ -112,7 +112,7 @@ def _scores(run: StoredRun, cell: CellRows) -> dict[str, Scores]:
     found: dict[str, Scores] = {}
     if cell.cell.key is None:
         return found
-    for name, condition in run.experiment.scored_under.items():
+    for name, condition in run.scored_under.items():
         attacked = run.attacked(cell, condition.steps)
         if len(attacked.rows) < len(cell.rows):
             continue
@@ -135,7 +135,7 @@ def _measured(run: StoredRun, cell: CellRows, scores: Mapping[str, Scores]) -> M
     if edited := [found[name] for name in EDITS if name in found]:
         others[EDITED] = np.mean(edited, axis=0)
     return Measured(
-        temperature=float(cell.cell.at or 0.0),
+        temperature=cell.temperature,
         diversity=np.array([distinct_ngrams(ids, 2) for ids in cell.ids]),
         nats=nats,
         tokens=tokens,

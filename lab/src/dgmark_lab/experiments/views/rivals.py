@@ -32,13 +32,13 @@ def rivals(run: StoredRun) -> Section:
     quantities = [q for cell in run.present for q in _of_cell(run, cell)]
     cells = dict.fromkeys(q.cell for q in quantities)
     columns = {name: name for name in ("perplexity", "worst decile", "distinct-2")}
-    columns |= {f"found, {name}, %": f"found, {name}" for name in run.experiment.scored_under}
+    columns |= {f"found, {name}, %": f"found, {name}" for name in run.scored_under}
     tables = {
         f"Cost, and what is found at p <= {RATE:g}": columns,
-        "Digits of evidence: -log10 of p": {name: f"digits, {name}" for name in run.experiment.scored_under},
+        "Digits of evidence: -log10 of p": {name: f"digits, {name}" for name in run.scored_under},
     }
-    digits = _DIGITS | {f"found, {name}": 0 for name in run.experiment.scored_under}
-    digits |= {f"digits, {name}": 1 for name in run.experiment.scored_under}
+    digits = _DIGITS | {f"found, {name}": 0 for name in run.scored_under}
+    digits |= {f"digits, {name}": 1 for name in run.scored_under}
     shown = [quantity_table(title, cells, quantities, columns, digits=digits) for title, columns in tables.items()]
     return Section(quantities, shown)
 
@@ -60,7 +60,7 @@ def make_scores(
             file = _file(cell, None if one is None else identity)
             todo = {
                 _score_id(row, name): row
-                for name, condition in run.experiment.scored_under.items()
+                for name, condition in run.scored_under.items()
                 for row in run.attacked(cell, condition.steps).rows
             }
             make, what = partial(_scored, cell, one), f"{cell.name}, scores"
@@ -89,7 +89,7 @@ def _scored(cell: CellRows, reader: LanguageModel | None, rows: list[Row]) -> li
 def _of_cell(run: StoredRun, cell: CellRows) -> list[Quantity]:
     """The numbers of a cell by each of its tests; of an unmarked one what it costs."""
     cost = _cost(run, cell)
-    at = f", T = {cell.cell.at or 0.0:g}"
+    at = f", T = {cell.temperature:g}"
     if cell.cell.key is None:
         return quantities_of(f"{cell.cell.group or cell.name}{at}", cost)
     found = []
@@ -116,7 +116,7 @@ def _shares(run: StoredRun, cell: CellRows, file: str) -> dict[str, Estimate]:
     """What is found, and the evidence, where all texts were scored."""
     stored = run.store.read("scores", file)
     found: dict[str, Estimate] = {}
-    for name in run.experiment.scored_under:
+    for name in run.scored_under:
         rows = [stored[one] for row in cell.rows if (one := _score_id(row, name)) in stored]
         if len(rows) == len(cell.rows):
             p = np.array([row["p"] for row in rows])
