@@ -197,8 +197,10 @@ class BigramSide(KeyedSide):
         neighbours = self._beside(text, places)
         equal = neighbours[:, :, None] == neighbours[:, None]
         neighbours = neighbours.masked_fill((equal & self._bits.nearer).any(-1), -1)
-        # 2. The pairs that are asked for, (places, candidates, bits): each of them is asked of one candidate.
-        asked = (neighbours >= 0)[:, None] & (tokens >= 0)[:, :, None]
+        # 2. The pairs that are asked for, (places, candidates, bits): each of them is asked of one candidate. With a -1
+        # the word of a pair is negative.
+        words = (neighbours * self._bits.of_neighbour)[:, None] | tokens[:, :, None] * self._bits.of_token
+        asked = words >= 0
         # In 5 . 8 candidate 5 completes (5, 8) with the 8 on its right, and candidate 8 with the 5 on its left: the bit
         # is asked of candidate 8. The other is one on the right of a candidate that is also on the left, with a
         # neighbour that is also a candidate.
@@ -207,7 +209,6 @@ class BigramSide(KeyedSide):
         asked_right = asked[..., 1::2]
         asked_right &= left.all(-1, keepdim=True) | right.all(1, keepdim=True)
         # 3. Their bits: of all pairs where shapes are fixed or the host would wait, else of those asked for.
-        words = torch.addcmul(neighbours[:, None] * self._bits.of_neighbour, tokens[:, :, None], self._bits.of_token)
         if not self.nearest:
             own = (tokens >= 0) & self.marked(places.rows)[:, None]
             asked = torch.cat([own[..., None], asked], -1)
@@ -217,9 +218,9 @@ class BigramSide(KeyedSide):
             rows, canvas = places.rows[:, None, None], canvas[:, None, None]
             return self.signs_of_pairs(words, rows) * (asked & ~_among(words | canvas << _PAIR_BITS, held))
         mask, signs = asked.numpy(), np.zeros(asked.shape, np.int8)
-        own, which = words.numpy()[mask], canvas.numpy().repeat(np.count_nonzero(mask, (1, 2)))
-        found = self.signs_of_pairs(torch.from_numpy(own), torch.from_numpy(rows.numpy()[which]))
-        signs[mask] = found.numpy() * ~_among(own | which << _PAIR_BITS, held.numpy())
+        pairs, which = words.numpy()[mask], canvas.numpy().repeat(np.count_nonzero(mask, (1, 2)))
+        found = self.signs_of_pairs(torch.from_numpy(pairs), torch.from_numpy(rows.numpy()[which]))
+        signs[mask] = found.numpy() * ~_among(pairs | which << _PAIR_BITS, held.numpy())
         return torch.from_numpy(signs)
 
     def closing_bits(self, before: Window, after: Window, places: Places) -> Int[Tensor, " places"]:
