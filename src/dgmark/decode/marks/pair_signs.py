@@ -1,7 +1,7 @@
 """The keyed bits of pairs in tensors, as one operation of torch: `dgmark::pair_signs`.
 
 A device takes longer to launch an operation than to compute its numbers, so CUDA launches one kernel of Triton
-(`siphash_kernel.py`). Without Triton, and on other devices, the same rounds are some 250 operations; on the CPU numpy
+(`siphash_kernel.py`). Without Triton, and on other devices, the same rounds are some 300 operations; on the CPU numpy
 computes them.
 """
 

@@ -145,12 +145,14 @@ class RowsAfter:
     @property
     def unfinished(self) -> NDArray[np.bool_]:
         """Whether something is left to do in the block, once it is read."""
-        return (self.rows.left.numpy() > 0) | self.unsettled.numpy()
+        unfinished: NDArray[np.bool_] = (self.rows.left.numpy() > 0) | self.unsettled.numpy()
+        return unfinished
 
     @property
     def complete(self) -> NDArray[np.bool_]:
         """Whether the row is complete: it has ended, or is full and not to be edited."""
-        return self.ended.numpy() | (self.masked.numpy() == 0) & ~self.unfinished
+        complete: NDArray[np.bool_] = self.ended.numpy() | (self.masked.numpy() == 0) & ~self.unfinished
+        return complete
 
     @property
     def open(self) -> Int[Tensor, " open"]:
