@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dgmark import Detector, read_document
-from dgmark.detection.results.result import Detection
+from dgmark.detection.results.detection import Detection
 from dgmark.errors import InputError
 from dgmark.rows.item import Item
 from dgmark.rows.scoring import ScoringOptions, score

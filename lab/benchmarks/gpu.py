@@ -246,7 +246,10 @@ def random_network(size: Size, device: torch.device) -> NetworkDenoiser:
         vocab_size=size.vocabulary,
         context_length=4096,
         family=FAMILIES["llada"],
+        defaults=FAMILIES["llada"].defaults,
         dtype=dtype,
+        device=network.device,
+        pads=True,
         network=network,
     )
 

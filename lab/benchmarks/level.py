@@ -24,10 +24,10 @@ from scipy.stats import binomtest
 from dgmark import Detector, LanguageModel, WatermarkKey
 from dgmark.detection.reading.reader import ScoredIds
 from dgmark.detection.statistics.bigram import BigramTest
+from dgmark.detection.statistics.match_null import MatchNull
 from dgmark.detection.statistics.p_values import z_score
 from dgmark.detection.statistics.position import PositionTest, window_statistic
 from dgmark.detection.statistics.rules import TextTest, rule_test
-from dgmark.detection.statistics.weighted_coins import WeightedCoins
 from dgmark.rows.item import Row
 from dgmark.watermark.position import tables_of
 from dgmark.watermark.spec import WatermarkSpec
@@ -153,7 +153,7 @@ def _of_rule(test: TextTest, key: WatermarkKey, text: ScoredIds) -> dict[str, fl
     if isinstance(test, BigramTest):
         values = test.evidence.values
         heads = int(values[test.matches(test.subkey)].sum())
-        return {"whole text": math.exp(WeightedCoins(values).log_tail(heads))}
+        return {"whole text": math.exp(MatchNull.of_weights(values).log_tail(heads))}
     if not isinstance(test, PositionTest):
         return {}
     tables, fair = tables_of(key), _fair_windows(len(text.ids))

@@ -26,7 +26,7 @@ from dgmark.decode.steps.proposals import KeyedWeights, Proposer, keyed_draw, ke
 from dgmark.decode.steps.selection import blocks_to_fill
 from dgmark.decode.texts.prepared import Prepared
 from dgmark.decode.texts.requests import requests_of
-from dgmark.detection.statistics.weighted_coins import WeightedCoins
+from dgmark.detection.statistics.match_null import MatchNull
 from dgmark.models.denoiser import open_session, traits_of
 from dgmark.models.loaded import LoadedModel
 from dgmark.rows.jsonl import read_good_rows
@@ -95,7 +95,7 @@ def oracle_digits(model: LoadedModel, row: dict[str, Any], key: WatermarkKey) ->
             weights.append(round(math.log(chance / (1 - chance)) / STEP))
             matches.append(bool(signs[number, bit] > 0))
     total = int(np.array(weights) @ np.array(matches))
-    tail = WeightedCoins(np.maximum(weights, 0)).log_tail(total) / math.log(10)
+    tail = MatchNull.of_weights(np.maximum(weights, 0)).log_tail(total) / math.log(10)
     return {"best weights": -tail - math.log10(2), "likelihood ratio": ratio - math.log10(2)}
 
 

@@ -10,7 +10,7 @@ from lab_support import rows_of, write_rows
 from dgmark.decode import generate
 from dgmark.detection.detector import Detector
 from dgmark.errors import DgmarkError, KeyFileError, NoTexts, PromptTooLong, SettingsError
-from dgmark.models.builtin_base import NARRATOR_BASE
+from dgmark.models.assembly import NARRATOR_BASE
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.position import tables_of
 from dgmark_lab.experiments.cells import StoredRun, cell_keys

@@ -12,8 +12,7 @@ from torch.nn import functional
 from transformers import LlamaForCausalLM
 
 from dgmark.files.user_folders import CACHE_VARIABLE
-from dgmark.models.assembly import BASE_VARIABLE
-from dgmark.models.builtin_base import write_base
+from dgmark.models.assembly import BASE_VARIABLE, write_base
 from dgmark.models.load import load_model
 from dgmark_lab.toml_files import read_toml
 from dgmark_lab.training.config import BlockMasking, NarratorConfig, Sampling

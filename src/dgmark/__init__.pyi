@@ -18,8 +18,8 @@ from dgmark.decode.settings_file import read_settings
 from dgmark.decode.texts.written import MarkWarning
 from dgmark.detection.detector import Detector, detect
 from dgmark.detection.keyring import Keyring, load_keys, named_keys
-from dgmark.detection.results.finding import ScoredToken, Span
-from dgmark.detection.results.result import Detection
+from dgmark.detection.results.detection import Detection
+from dgmark.detection.results.figures import ScoredToken, Span
 from dgmark.detection.results.shading import Shade
 from dgmark.detection.row_keys import RowKeys
 from dgmark.errors import DgmarkError

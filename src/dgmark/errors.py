@@ -108,10 +108,7 @@ class SignatureInvalid(InputError):
     """
 
     def __init__(
-        self,
-        problem: str,
-        reason: Literal["unsigned", "changed", "untrusted", "no_report"],
-        key_id: str | None = None,
+        self, problem: str, reason: Literal["unsigned", "changed", "untrusted", "no_report"], key_id: str | None = None
     ) -> None:
         super().__init__(problem)
         self.reason, self.key_id = reason, key_id

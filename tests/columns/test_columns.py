@@ -19,7 +19,7 @@ import pytest
 from dgmark import DetectColumns, Detector, GenerateColumns, Keyring, MarkWarning, WatermarkKey, generate, subkey_of
 from dgmark.columns.row_schema import GENERATE_FIELDS
 from dgmark.decode.texts.requests import seed_of
-from dgmark.detection.results.result import DETECT_FIELDS
+from dgmark.detection.results.detection import DETECT_FIELDS
 from dgmark.errors import DgmarkError, InputError, KeyFileError, KeyFileFormat, KeyFileNotFound, SettingsError
 from dgmark.models.toy import ToyDenoiser
 from support.fresh_process import run_fresh

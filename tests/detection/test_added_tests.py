@@ -7,7 +7,7 @@ import pytest
 
 from dgmark import Detection, Detector, Keyring, WatermarkKey
 from dgmark.detection.reading.reader import ScoredIds
-from dgmark.detection.results.finding import RuleFigures
+from dgmark.detection.results.figures import RuleFigures
 from dgmark.detection.statistics.bigram import BigramTest
 from dgmark.detection.statistics.rules import DetectionSettings, RuleOptions
 from dgmark.errors import SettingsError

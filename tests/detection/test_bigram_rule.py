@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from dgmark import Detector, Keyring, WatermarkKey
 from dgmark.detection.reading.pair_weights import Surprisal
 from dgmark.detection.reading.reader import ScoredIds
-from dgmark.detection.results.finding import Span
-from dgmark.detection.results.result import PAYLOAD_FIELDS
+from dgmark.detection.results.detection import PAYLOAD_FIELDS
+from dgmark.detection.results.figures import Span
 from dgmark.detection.statistics.bigram import BigramTest
 from dgmark.detection.statistics.p_values import binomial_tail
 from dgmark.detection.statistics.pairs import DistinctPairs

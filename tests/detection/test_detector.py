@@ -17,7 +17,7 @@ from scipy import stats
 
 from dgmark.detection.detector import DEFAULT_FPR, Detector, detect
 from dgmark.detection.keyring import Keyring
-from dgmark.detection.results.finding import PairFigures, PositionFigures
+from dgmark.detection.results.figures import PairFigures, PositionFigures
 from dgmark.detection.results.sentences import matches
 from dgmark.errors import SettingsError
 from dgmark.watermark.position import tables_of

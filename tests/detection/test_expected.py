@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.results.finding import PositionFigures
+from dgmark.detection.results.figures import PositionFigures
 from dgmark.detection.statistics.expected import expected_p, matched_by_chance, tokens_needed
 from dgmark.watermark.bigram import BigramSpec
 from dgmark.watermark.measured import PAIRS as MEASURED

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dgmark import Detector, Keyring, WatermarkKey
-from dgmark.detection.results.result import PAYLOAD_FIELDS, Detection
+from dgmark.detection.results.detection import PAYLOAD_FIELDS, Detection
 from support.cases import data
 from support.goldens import Rows, check_equal, forty_texts, read_golden, write_golden
 from support.known_keys import builtin_tokenizer, known_key, weight_figures

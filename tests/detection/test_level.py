@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.results.result import Detection
+from dgmark.detection.results.detection import Detection
 from support.known_keys import builtin_tokenizer, known_key
 from support.unchecked import unchecked
 from support.unmarked_texts import KINDS, texts

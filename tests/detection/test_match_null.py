@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.results.finding import Phase
+from dgmark.detection.results.figures import Phase
 from dgmark.detection.statistics.match_null import MatchNull, residue_counts
 from dgmark.detection.statistics.p_values import MIN_P
 from dgmark.detection.statistics.position import balance_of, window_statistic

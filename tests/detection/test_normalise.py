@@ -12,7 +12,7 @@ from dgmark.detection.keyring import Keyring
 from dgmark.detection.reading.disguises import normalise as normalise_module
 from dgmark.detection.reading.disguises.mapped_text import MappedText
 from dgmark.detection.reading.disguises.normalise import STEPS, disguises_in, nfc, normalise
-from dgmark.detection.results import sentences as words
+from dgmark.detection.results.detection import verdict_sentence
 from dgmark.errors import MissingExtra, SettingsError
 from dgmark.rows.scoring import with_spans
 from support.cases import cases
@@ -215,7 +215,7 @@ def test_a_text_without_the_mark_names_the_disguises_in_it(step: str, number: in
     found = detector_of(()).detect(text)
     assert found.verdict != "watermarked"
     assert step in found.normalise_would_change
-    for sentence in (found.summary, words.verdict_sentence(found, public=True)):
+    for sentence in (found.summary, verdict_sentence(found, public=True)):
         assert " ".join(f"--normalise {one}" for one in found.normalise_would_change) in sentence
         assert f"normalise={list(found.normalise_would_change)}" in sentence
     assert found.to_row("a")["normalise_would_change"] == list(found.normalise_would_change)

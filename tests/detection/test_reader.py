@@ -60,7 +60,7 @@ def test_many_texts_are_read_and_located_as_one_by_one(items: list[str | list[in
     contents = contents_of(items)
     assert [pairs(tokens) for tokens in without_errors(READER.read_many(contents))] == one_by_one
     located = [READER.locate(content) for content in contents]
-    assert [pairs(tokens.scored) for tokens in located] == one_by_one
+    assert [pairs(tokens) for tokens in located] == one_by_one
     assert [tokens.offsets.shape for tokens in located] == [(len(read), 2) for read in one_by_one]
 
 
@@ -86,7 +86,7 @@ def test_a_token_that_straddles_the_edge_of_a_range_is_left_out() -> None:
     text = "one two three"
     whole, inside = READER.locate(text), READER.read(text, [(1, 8)])
     assert [tuple(pair) for pair in whole.offsets.tolist()] == [(0, 3), (3, 7), (7, 13)]
-    assert pairs(inside) == pairs(whole.scored)[1:2]
+    assert pairs(inside) == pairs(whole)[1:2]
 
 
 @pytest.mark.parametrize("wrong", [(0, 14), (5, 5), (-1, 4)])

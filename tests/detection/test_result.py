@@ -4,9 +4,10 @@ import pyarrow as pa
 import pytest
 
 from dgmark.detection.detector import Detector
-from dgmark.detection.results.finding import Span
-from dgmark.detection.results.result import Detection
-from dgmark.detection.results.sentences import counted, heading, meaning, rarity, symbol, verdict_sentence, where
+from dgmark.detection.results.detection import Detection, counted, verdict_sentence
+from dgmark.detection.results.figures import Span
+from dgmark.detection.results.sentences import heading, meaning, symbol, where
+from dgmark.detection.results.words import rarity
 from support.cases import cases
 from support.known_keys import known_key
 

@@ -15,7 +15,7 @@ import pytest
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring, load_keys
-from dgmark.detection.results.result import Detection
+from dgmark.detection.results.detection import Detection
 from dgmark.detection.scorer import Scorer
 from dgmark.errors import DgmarkError, InputError, KeyFileNotFound, SettingsError, VocabularyMismatch
 from dgmark.watermark.key import WatermarkKey

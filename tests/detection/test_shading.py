@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgmark import Detector
-from dgmark.detection.results.finding import ScoredToken
+from dgmark.detection.results.figures import ScoredToken
 from dgmark.detection.results.shading import LEVELS, cut, shades_of
 from support.known_keys import known_key
 from support.marked_texts import marked_text

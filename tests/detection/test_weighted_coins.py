@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dgmark.detection.statistics.evidence import close_log_tails, effective_number
+from dgmark.detection.statistics.match_null import MatchNull
 from dgmark.detection.statistics.p_values import log_tail
-from dgmark.detection.statistics.weighted_coins import WeightedCoins, close_log_tails, effective_number
 
 
 def exact_counts(weights: list[int]) -> list[int]:
@@ -39,7 +40,7 @@ def convolved(weights: NDArray[np.int64]) -> NDArray[np.float64]:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 20), max_size=40), st.floats(0, 1))
 def test_the_tail_is_the_exact_sum(weights: list[int], share: float) -> None:
-    coins, heads = WeightedCoins(np.array(weights, dtype=np.int64)), round(share * sum(weights))
+    coins, heads = MatchNull.of_weights(np.array(weights, dtype=np.int64)), round(share * sum(weights))
     exact = Fraction(sum(exact_counts(weights)[heads:]), 2 ** len(weights))
     assert coins.log_tail(heads) == pytest.approx(math.log(exact), rel=1e-11, abs=1e-12)
 
@@ -53,7 +54,7 @@ def test_the_tail_of_many_coins_is_that_of_a_convolution(kind: str) -> None:
         "one heavy": np.array([20] + [1] * 899),
         "multiples": dice.choice([4, 8, 16], 900),
     }[kind]
-    chances, coins = convolved(weights), WeightedCoins(weights)
+    chances, coins = convolved(weights), MatchNull.of_weights(weights)
     for share in (0.3, 0.5, 0.51, 0.6, 0.75, 0.9, 0.99):
         heads = round(share * int(weights.sum()))
         assert coins.log_tail(heads) == pytest.approx(math.log(chances[heads:].sum()), rel=1e-10, abs=1e-10)
@@ -61,16 +62,16 @@ def test_the_tail_of_many_coins_is_that_of_a_convolution(kind: str) -> None:
 
 def test_coins_of_equal_weight_have_the_binomial_tail_however_many_they_are() -> None:
     for number, matched in ((1, 1), (60, 41), (5000, 2700), (200_000, 101_500)):
-        coins = WeightedCoins(np.full(number, 7))
+        coins = MatchNull.of_weights(np.full(number, 7))
         assert coins.log_tail(7 * matched) == pytest.approx(log_tail(matched, number), rel=1e-9)
 
 
 def test_the_ends_of_the_tail() -> None:
-    coins = WeightedCoins(np.array([3, 0, 5]))
+    coins = MatchNull.of_weights(np.array([3, 0, 5]))
     assert [coins.log_tail(heads) for heads in (-1, 0, 9)] == [0.0, 0.0, -math.inf]
     assert coins.log_tail(8) == pytest.approx(math.log(0.25))
-    assert WeightedCoins(np.zeros(4, dtype=np.int64)).log_tail(0) == 0.0
-    assert WeightedCoins(np.array([], dtype=np.int64)).log_tail(1) == -math.inf
+    assert MatchNull.of_weights(np.zeros(4, dtype=np.int64)).log_tail(0) == 0.0
+    assert MatchNull.of_weights(np.array([], dtype=np.int64)).log_tail(1) == -math.inf
 
 
 @settings(max_examples=60, deadline=None)
@@ -79,7 +80,7 @@ def test_the_estimate_is_near_enough_to_choose_by(weights: list[int], share: flo
     chosen = np.array(weights, dtype=np.float64)
     heads = math.ceil(share * float(chosen.sum()))
     sums = (np.array([int(one)]) for one in (heads, chosen.sum(), (chosen**2).sum(), (chosen**4).sum()))
-    exact = WeightedCoins(chosen.astype(np.int64)).log_tail(heads)
+    exact = MatchNull.of_weights(chosen.astype(np.int64)).log_tail(heads)
     assert abs(float(close_log_tails(*sums)[0]) - exact) <= 1 + 0.08 * abs(exact)
 
 

@@ -25,10 +25,10 @@ from dgmark.detection.reading.pair_weights import (
 )
 from dgmark.detection.reading.reader import ScoredIds
 from dgmark.detection.reading.surprisal import checked_surprisal, nats_of_tokens, text_of_ids
-from dgmark.detection.results.finding import TokenSpan
+from dgmark.detection.results.figures import TokenSpan
 from dgmark.detection.results.sentences import meaning
 from dgmark.detection.statistics.bigram import BigramTest
-from dgmark.detection.statistics.weighted_coins import WeightedCoins
+from dgmark.detection.statistics.match_null import MatchNull
 from dgmark.errors import ModelFault, SettingsError
 from dgmark.watermark.bigram import matching_pairs, pair_key, pair_words
 from support.cases import cases
@@ -69,7 +69,7 @@ def test_the_best_part_is_that_of_a_loop_over_all_parts(n: int) -> None:
     def tail(first: int, last: int) -> tuple[float, int]:
         inside = range(first, min(last, n))
         pairs = sorted({(int(ids[i]), int(ids[j])) for j in inside for i in inside if 1 <= j - i <= 4})
-        coins = WeightedCoins(np.array([weight[pair] for pair in pairs], dtype=np.int64))
+        coins = MatchNull.of_weights(np.array([weight[pair] for pair in pairs], dtype=np.int64))
         return np.exp(coins.log_tail(sum(weight[pair] for pair in pairs if matches[pair]))), len(pairs)
 
     test = BigramTest(PLAIN, read(ids, nats))
@@ -285,8 +285,8 @@ def test_ranges_are_scored_with_the_surprisal_of_the_whole_text() -> None:
     whole = Detector(PLAIN, surprisal_model=FIRST_SEEN).reader.locate(text)
     inside = (whole.offsets[:, 0] >= 100) & (whole.offsets[:, 1] <= 300)
     assert part.surprisal is not None
-    assert whole.scored.surprisal is not None
-    assert part.surprisal.nats.tolist() == whole.scored.surprisal.nats[inside].tolist()
+    assert whole.surprisal is not None
+    assert part.surprisal.nats.tolist() == whole.surprisal.nats[inside].tolist()
     assert Detector(PLAIN, surprisal_model=FIRST_SEEN).detect(text, only=[(100, 300)]).test == "weighted"
 
 

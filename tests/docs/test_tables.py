@@ -10,7 +10,7 @@ import dgmark
 from dgmark import DecodeConfig, errors
 from dgmark.checkpoint.families import FAMILIES
 from dgmark.columns.row_schema import CHECK_FIELDS, GENERATE_FIELDS
-from dgmark.detection.results.result import DETECT_FIELDS
+from dgmark.detection.results.detection import DETECT_FIELDS
 from dgmark.detection.statistics.expected import tokens_needed
 from dgmark.report.joined import MAX_REPORTS
 from dgmark.watermark.bigram import DEFAULT_SUBKEYS, BigramSpec

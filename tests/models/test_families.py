@@ -18,7 +18,7 @@ from dgmark.checkpoint.folder import Checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, wrap
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, ModelNotFound, SettingsError
 from dgmark.models.chat import chat_prompt
-from dgmark.models.denoiser import CacheMode, open_session
+from dgmark.models.denoiser import CacheMode, open_session, traits_of
 from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.models.special_ids import find_end_ids, find_mask_id
 from dgmark.models.toy import ToyDenoiser
@@ -88,7 +88,7 @@ def test_bf16_keeps_in_float32_what_would_suffer(tmp_path: Path, family: str) ->
 def test_each_family_states_its_traits_ids_and_context(models: dict[str, NetworkDenoiser]) -> None:
     stated: dict[str, list[Any]] = {}
     for name, model in models.items():
-        traits, block = model.traits, model.traits.block_multiple
+        traits, block = traits_of(model), traits_of(model).block_multiple
         stated[name] = [traits.confidence_source, traits.block_origin, traits.pads, model.mask_id]
         stated[name] += [[*model.end_ids[:2]], model.context_length, *([] if block is None else [block])]
     assert stated == data(__file__, "traits")
@@ -145,7 +145,7 @@ def test_caches_that_a_family_does_not_have_are_refused(models: dict[str, Networ
 
 def test_a_checkpoint_may_state_blocks_of_its_own(models: dict[str, NetworkDenoiser]) -> None:
     model = models["fast-dllm-v2"]
-    blocks = model.family.block_multiple, model.traits.block_multiple, model.defaults["block_length"]
+    blocks = model.family.block_multiple, traits_of(model).block_multiple, model.defaults["block_length"]
     assert blocks == (32, 16, 16)
     with pytest.raises(SettingsError, match="attends in blocks of 16: block length 32 does not divide it"):
         generate(model, [[5, 6]], key=None, length=32, block_length=32)

@@ -13,6 +13,7 @@ from torch import Tensor
 import dgmark
 from dgmark.errors import CheckpointFormat, MissingExtra, ModelError, PromptTooLong, SettingsError, TokenizerMismatch
 from dgmark.models import gguf
+from dgmark.models.denoiser import traits_of
 from dgmark.models.gguf import GgufDenoiser, LlamaCpp
 from dgmark.models.load import load_model
 from support import tiny_gguf
@@ -49,7 +50,7 @@ def test_forwards_are_those_of_transformers(tmp_path: Path, family: str) -> None
     for fact in ("mask_id", "end_ids", "vocab_size", "context_length", "defaults", "family"):
         assert getattr(model, fact) == getattr(other, fact)
     assert model.tokenizer.fingerprint == other.tokenizer.fingerprint
-    assert model.traits.number_format == "f32"
+    assert traits_of(model).number_format == "f32"
     ids, padding = random_ids(3, 50), torch.tensor([0, 7, 3])
     assert (model(ids) - other(ids)).abs().max() < CLOSE
     sessions = [one.session("none", padding) for one in (model, other)]

@@ -11,7 +11,7 @@ from transformers import Glm4MoeConfig
 
 from dgmark.checkpoint.families import LLADA2, LLADA22
 from dgmark.errors import SettingsError
-from dgmark.models.denoiser import CacheMode
+from dgmark.models.denoiser import CacheMode, traits_of
 from dgmark.models.families.llada22 import BlockRouter
 from dgmark.models.load import NetworkDenoiser, load_model
 from support import tiny_checkpoints as tiny
@@ -106,11 +106,11 @@ def test_the_family_follows_from_the_experts_that_a_block_admits(
 ) -> None:
     model, _ = state
     assert model.family is LLADA22
-    assert model.traits.edit_ids == (62, 63)
+    assert traits_of(model).edit_ids == (62, 63)
     tiny.write(tmp_path, "llada2", expert_capacity=0)
     other = tiny.load(tmp_path)
     assert other.family is LLADA2
-    assert other.traits.edit_ids is None
+    assert traits_of(other).edit_ids is None
 
 
 def test_mlx_does_not_take_it_for_llada_2(tmp_path: Path) -> None:

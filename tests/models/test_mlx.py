@@ -11,6 +11,7 @@ from torch import Tensor
 
 import dgmark
 from dgmark.errors import CheckpointFormat, DgmarkError, MissingExtra, SettingsError
+from dgmark.models.denoiser import traits_of
 from dgmark.models.load import load_model
 from dgmark.models.loaded import LoadedModel
 from support import tiny_checkpoints as tiny
@@ -64,7 +65,7 @@ def test_texts_are_those_of_transformers(tmp_path: Path, family: str) -> None:
     texts = [[one.token_ids for one in dgmark.generate(model, prompts, **options)] for model in models]
     assert texts[0] == texts[1]
     assert any(texts[0])
-    assert models[0].traits.number_format == "float32"
+    assert traits_of(models[0]).number_format == "float32"
 
 
 @of_each_family

@@ -10,8 +10,8 @@ import pytest
 
 from dgmark.checkpoint.folder import BUILTIN, find_checkpoint
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer
-from dgmark.detection.results.finding import RuleFigures, WeightFigures
-from dgmark.detection.results.result import Detection
+from dgmark.detection.results.detection import Detection
+from dgmark.detection.results.figures import RuleFigures, WeightFigures
 from dgmark.watermark.bigram import DISTANCES, BigramSpec, matching_pairs, pair_key, pair_words, pairs_of
 from dgmark.watermark.key import ModelLike, WatermarkKey
 from dgmark.watermark.position import tables_of

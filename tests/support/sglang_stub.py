@@ -100,7 +100,7 @@ class Server:
     """
 
     def __init__(self, algorithm: Any, model: ToyDenoiser, settings: dict[str, Any], *, fdfo: bool = True) -> None:
-        self.model, self.block = model, getattr(model, "block", 8)
+        self.model, self.block = model, getattr(model, "block_multiple", None) or 8
         config = SimpleNamespace(
             block_size=self.block, mask_id=model.mask_id, first_done_first_out_mode=fdfo, algorithm_config=settings
         )

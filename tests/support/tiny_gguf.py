@@ -13,7 +13,7 @@ from gguf import MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFWriter, LlamaFileTy
 from tokenizers import pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from dgmark.models import builtin_base
+from dgmark.models import assembly
 from dgmark.models.assembly import BASE_VARIABLE, Base
 from dgmark.models.load import NetworkDenoiser, load_model
 from dgmark.models.loaded import LoadedModel
@@ -192,6 +192,6 @@ def as_base(folder: Path, patch: pytest.MonkeyPatch) -> Path:
     write(path := folder / "base.gguf", llama())
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     base = Base("some-package", "1.0", path.name, digest, "Apache-2.0")
-    patch.setattr(builtin_base, "smollm2", lambda: base)
+    patch.setattr(assembly, "smollm2", lambda: base)
     patch.setenv(BASE_VARIABLE, str(path))
     return path

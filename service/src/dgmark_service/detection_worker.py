@@ -15,14 +15,15 @@ from pathlib import PurePath
 from typing import Any
 
 from dgmark.arguments.checks import visible_name
-from dgmark.arguments.digests import sha256_of
+from dgmark.arguments.contents import sha256_of
 from dgmark.checkpoint.tokenizer import Tokenizer, load_tokenizer, well_formed
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.reading.surprisal import SurprisalModel
+from dgmark.detection.results.detection import Detection, verdict_sentence
 from dgmark.detection.results.legibility import of_document
-from dgmark.detection.results.result import Detection
-from dgmark.detection.results.sentences import heading, meaning, rarity, symbol, verdict_sentence, where
+from dgmark.detection.results.sentences import heading, meaning, symbol, where
+from dgmark.detection.results.words import rarity
 from dgmark.detection.scorer import Scorer
 from dgmark.detection.statistics.expected import matched_by_chance
 from dgmark.detection.statistics.rules import CHARS_A_TOKEN, seconds_to_check, work_of

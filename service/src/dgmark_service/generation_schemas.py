@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, ConfigDict, Field, create_model, field_validator, model_validator
 
 from dgmark.decode.config import setting_fields
-from dgmark.detection.results.finding import Verdict
+from dgmark.detection.results.figures import Verdict
 from dgmark.watermark.policy import MarkingRequest
 from dgmark_service.jobs import REQUEST_SETTINGS
 from dgmark_service.schemas import AnswerFields, Few, Items, Name, RequestFields, TokenId, given

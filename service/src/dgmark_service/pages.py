@@ -7,7 +7,8 @@ from fastapi import FastAPI
 from fastapi.responses import Response
 from fastapi.staticfiles import StaticFiles
 
-from dgmark.detection.results.sentences import RAREST, SHADED, rarity
+from dgmark.detection.results.sentences import SHADED
+from dgmark.detection.results.words import RAREST, rarity
 from dgmark.report.page import Scale, template
 from dgmark.rows.documents import text_suffixes
 

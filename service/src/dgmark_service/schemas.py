@@ -8,8 +8,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 from dgmark.arguments.checks import MAX_TEXT_NAME, check_name
 from dgmark.detection.detector import MIN_FPR
 from dgmark.detection.reading.disguises.normalise import STEPS
-from dgmark.detection.results.finding import PairFigures, Phase, PositionFigures, Verdict
-from dgmark.detection.results.result import DETECTION_FIELDS, Detection
+from dgmark.detection.results.detection import DETECTION_FIELDS, Detection
+from dgmark.detection.results.figures import PairFigures, Phase, PositionFigures, Verdict
 from dgmark.detection.statistics.position import DEFAULT_MAX_CROP
 from dgmark.report.joined import MAX_REPORTS
 from dgmark_service.error_answers import ErrorAnswer

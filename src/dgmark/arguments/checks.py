@@ -40,8 +40,7 @@ FirstVersion = Annotated[Literal[1], BeforeValidator(_whole_number)]
 def refused_in_words(words: Callable[[Any, ValidationError], str]) -> Any:
     """A validator of a pydantic class that raises what pydantic finds as a SettingsError, which carries no value.
 
-    Args:
-        words: says what is wrong, of the class and of what pydantic found.
+    `words` says what is wrong, of the class and of what pydantic found.
     """
 
     def refuse(cls: Any, fields: Any, build: Callable[[Any], Any]) -> Any:
@@ -107,20 +106,12 @@ def _not_huge(name: str, value: Number) -> Number:
 
 
 def as_path(value: Any, what: str) -> Path:
-    """An argument as a path.
-
-    Args:
-        value: the path, as a text or a `Path`.
-        what: what is there, such as "a key file".
-
-    Raises:
-        SettingsError: `value` is neither a text nor a path, or no file can have this name.
-    """
+    """The path that an argument states, of something such as "a key file"; what is not a path is a SettingsError."""
     return Path(path_text(value, what))
 
 
 def path_text(value: Any, what: str) -> str:
-    """An argument as the text of a path, as it was written; `as_path` says what is refused."""
+    """An argument as the text of a path, as it was written; see `as_path`."""
     try:
         text = os.fspath(value)
     except TypeError:  # also of a PathLike that gives no path
@@ -163,15 +154,10 @@ def returns_errors(errors: Any) -> bool:
 
 
 def check_name(name: Any, what: str, longest: int = MAX_NAME) -> None:
-    """Refuse what cannot name somebody or something in a sentence, on a page or on a terminal.
+    """Refuse what cannot name somebody or something in a sentence, on a page or on a terminal, with a SettingsError.
 
-    Args:
-        name: the name. No message quotes it: it may be a secret in the wrong place.
-        what: what has this name, such as "a key".
-        longest: the most characters that it may have.
-
-    Raises:
-        SettingsError: it is not 1 to 80 visible characters on one line; spaces may stand between others.
+    A name has 1 to 80 visible characters on one line; spaces may stand between others. No message quotes it: it may be
+    a secret in the wrong place. `what` has this name, such as "a key".
     """
     problem = _fault_of_name(name, longest)
     if problem:
@@ -206,14 +192,8 @@ def _fault_of_name(name: Any, longest: int) -> str:
 
 
 def several(value: Any, what: str) -> list[Any]:
-    """The items of an iterable.
-
-    Args:
-        value: the iterable.
-        what: what it holds, such as "texts".
-
-    Raises:
-        SettingsError: `value` has no items, or is a text, a mapping, or a set, which has no order.
+    """The items of an iterable of such things as "texts"; a text, a mapping, or a set, which has no order, is a
+    SettingsError.
     """
     items = None
     if is_of(value, Iterable) and not is_of(value, str, bytes, bytearray, range, set, frozenset, Mapping):

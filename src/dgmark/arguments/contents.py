@@ -5,7 +5,9 @@ one column of whole numbers of at least 16 bits. Several texts are a sequence, a
 of ids may be an array of two dimensions. A column is an array, a tensor or a series of a library that is installed.
 """
 
+import hashlib
 import io
+import json
 import os
 import re
 import sys
@@ -106,6 +108,12 @@ def is_missing(value: Any) -> bool:
     if value is None or value is np.ma.masked or is_from(value, _PANDAS_NULLS):
         return True
     return is_of(value, float, np.floating) and bool(value != value)
+
+
+def sha256_of(content: str | list[int]) -> str:
+    """The SHA-256 of a text's UTF-8, or of ids as a JSON list without spaces: which input a row was made from."""
+    text = content if isinstance(content, str) else json.dumps(content, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 # --- several texts ---

@@ -5,7 +5,6 @@ Dream ships a Python class for them, which dgmark does not run. That class split
 
 import os
 from pathlib import Path
-from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
@@ -42,26 +41,21 @@ def is_byte_bpe(folder: Path) -> bool:
     """Whether the folder holds vocab.json and merges.txt of Dream or Qwen2.
 
     RoBERTa and GPT-2 use the same file names but split text differently.
-
-    Raises:
-        CheckpointFormat: tokenizer_config.json or config.json cannot be read.
     """
     if not (os.path.isfile(folder / "vocab.json") and os.path.isfile(folder / "merges.txt")):
         return False
-    tokenizer_class = _object(folder / "tokenizer_config.json").get("tokenizer_class")
+    tokenizer_class = read_object(folder / "tokenizer_config.json", or_empty=True).get("tokenizer_class")
     if isinstance(tokenizer_class, str):
         return tokenizer_class.removesuffix("Fast") in _CLASSES
-    model_type = _object(folder / "config.json").get("model_type")
+    model_type = read_object(folder / "config.json", or_empty=True).get("model_type")
     return isinstance(model_type, str) and model_type.lower() in _MODEL_TYPES
 
 
 def read_byte_bpe(folder: Path) -> Tokenizer:
     """Read the tokenizer of a folder with vocab.json and merges.txt.
 
-    Added tokens come from tokenizer_config.json, or else from added_tokens.json.
-
-    Raises:
-        CheckpointFormat: a file is unreadable, or the ids of added tokens leave gaps.
+    Added tokens come from tokenizer_config.json, or else from added_tokens.json; if their ids leave gaps, it is a
+    CheckpointFormat.
     """
     try:
         model = BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
@@ -90,11 +84,7 @@ def byte_bpe_rule(header: GgufHeader) -> str | None:
 
 
 def gguf_byte_bpe(header: GgufHeader) -> Tokenizer:
-    """Make the tokenizer of a GGUF file from its tokens, their merges, and the name of its rule for splitting text.
-
-    Raises:
-        CheckpointFormat: it is not a byte-level BPE, its rule is unknown here, or its parts do not fit together.
-    """
+    """Make the tokenizer of a GGUF file from its tokens, their merges, and the name of its rule for splitting text."""
     if (split := byte_bpe_rule(header)) is None:
         kind, other = (header.fields.get(f"tokenizer.ggml.{field}") for field in ("model", "pre"))
         raise CheckpointFormat(
@@ -138,7 +128,7 @@ def _add(backend: Tokenizer, token: AddedToken) -> None:
 
 
 def _added_tokens(folder: Path) -> dict[int, AddedToken]:
-    stated = _object(folder / "tokenizer_config.json").get("added_tokens_decoder")
+    stated = read_object(folder / "tokenizer_config.json", or_empty=True).get("added_tokens_decoder")
     if stated:
         flags = ("special", "lstrip", "rstrip", "single_word", "normalized")
         return {
@@ -147,9 +137,5 @@ def _added_tokens(folder: Path) -> dict[int, AddedToken]:
         }
     return {
         int(token_id): AddedToken(token, special=True, normalized=False)
-        for token, token_id in _object(folder / "added_tokens.json").items()
+        for token, token_id in read_object(folder / "added_tokens.json", or_empty=True).items()
     }
-
-
-def _object(path: Path) -> dict[str, Any]:
-    return read_object(path) if path.is_file() else {}

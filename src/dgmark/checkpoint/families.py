@@ -151,10 +151,7 @@ LLADA = Family(
     model_types=("llada",),
     architectures=("LLaDAModelLM",),
     mask_tokens=("<|mdm_mask|>",),
-    known_ids={
-        126464: KnownIds(mask_id=126336, end_of_text=126081),
-        155136: KnownIds(mask_id=5, end_of_text=2),
-    },
+    known_ids={126464: KnownIds(mask_id=126336, end_of_text=126081), 155136: KnownIds(mask_id=5, end_of_text=2)},
     defaults={"length": 256, "block_length": 32, "strategy": "confidence"},
     chat=ChatTemplate("<|start_header_id|>{role}<|end_header_id|>\n\n{content}<|eot_id|>", begin="<|startoftext|>"),
     published=(
@@ -400,21 +397,12 @@ REFUSED = {
     "diffusion_gemma": "the sampler of DiffusionGemma's card outputs the most likely token of every position under the "
     "last forward, so the choice of positions decides no token of the text, and leaves no mark there; write with "
     "diffusers' DiffusionGemmaPipeline and dgmark's MarkingBlockRefinementScheduler, which commits tokens "
-    "(docs/models.md)",
+    "(docs/models.md)"
 }
 
 
 def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
-    """The family of a checkpoint, recognised from its config.json.
-
-    Args:
-        checkpoint: the checkpoint.
-        name: the family's name, where config.json does not tell.
-
-    Raises:
-        CheckpointFormat: it is of no family that can be loaded.
-        SettingsError: no family has this name.
-    """
+    """The family of a checkpoint, by its config.json or, where that does not tell, by the family's name."""
     if name is not None:
         if not isinstance(name, str) or name not in FAMILIES:
             raise SettingsError(f"family {shown(name)} is not one of: {', '.join(FAMILIES)}")
@@ -431,11 +419,11 @@ def family_of(checkpoint: Checkpoint, name: str | None = None) -> Family:
     by_architecture = [family for family in FAMILIES.values() if set(architectures) & set(family.architectures)]
     by_model_type = [family for family in FAMILIES.values() if model_type in family.model_types]
     found = by_architecture or by_model_type  # LLaDA-MoE bears LLaDA's model_type
-    marked = [one for one in found if one.marker_field is not None and checkpoint.config.get(one.marker_field)]
-    found = marked or [one for one in found if one.marker_field is None]
+    marked = [family for family in found if family.marker_field and checkpoint.config.get(family.marker_field)]
+    found = marked or [family for family in found if family.marker_field is None]
     if len(found) > 1:
         place = f"{checkpoint.name} {checkpoint.folder}"
-        named = [one for one in found if any(known.hub_id.split("/")[1] in place for known in one.published)]
+        named = [family for family in found if any(each.hub_id.split("/")[1] in place for each in family.published)]
         found = named or found
     if len(found) > 1:
         names = " or ".join(family.name for family in found)

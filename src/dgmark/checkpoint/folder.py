@@ -79,18 +79,8 @@ def find_checkpoint(
 ) -> Checkpoint:
     """Find a built-in model by name, a local folder or GGUF file by path, or a checkpoint by hub id.
 
-    Args:
-        name_or_path: name, path or hub id; an existing folder wins over a hub id. A `Path` is always a path.
-        revision: branch, tag or commit of a hub id.
-        weights: whether to fetch the weights of a hub id as well.
-        names: the names that an error offers.
-
-    Raises:
-        MissingExtra: the built-in models are not installed.
-        ModelNotFound: this is no name or path, there is no such built-in model or folder with a `config.json`, or the
-            hub id cannot be fetched.
-        CheckpointFormat: the folder's `config.json` or the GGUF file is unreadable.
-        SettingsError: a revision of a built-in model is requested.
+    An existing folder wins over a hub id; a `Path` is always a path. The revision is a branch, tag or commit of a hub
+    id, whose weights are fetched if `weights` is set. Errors offer `names`.
     """
     try:
         name = path_text(name_or_path, "a model")
@@ -122,13 +112,8 @@ def find_checkpoint(
 def find_gguf(name_or_path: str | os.PathLike[str], revision: str | None = None) -> Path | None:
     """The GGUF file of this path, or of a hub id with the file's name after it; None if this names neither.
 
-    Args:
-        name_or_path: a path, or a name such as "organisation/model/file.gguf", whose file is taken from the hub's cache
-            or fetched. An existing file wins; a `Path` is always a path.
-        revision: branch, tag or commit of the hub id.
-
-    Raises:
-        ModelNotFound: the file is not in the cache and cannot be fetched.
+    A name such as "organisation/model/file.gguf" is taken from the hub's cache or fetched. An existing file wins; a
+    `Path` is always a path.
     """
     if is_gguf(name_or_path):
         return Path(os.path.expanduser(name_or_path))
@@ -182,8 +167,10 @@ def check_fetched(path: Path) -> None:
             )
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a checkpoint's file; anything else is a CheckpointFormat error."""
+def read_object(path: Path, *, or_empty: bool = False) -> dict[str, Any]:
+    """The JSON object in a checkpoint's file, {} for none if `or_empty` is set; others are CheckpointFormat errors."""
+    if or_empty and not path.is_file():
+        return {}
     check_fetched(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -200,15 +187,8 @@ def first_line(error: Exception) -> str:
 
 
 def snapshot(hub_id: str, revision: str | None = None, *, weights: bool = False) -> Path:
-    """The folder of a checkpoint in the local cache. Fetches it if it is missing.
-
-    Args:
-        hub_id: "organisation/model".
-        revision: branch, tag or commit; None for the main branch.
-        weights: whether to fetch the weights as well as the tokenizer and the configuration.
-
-    Raises:
-        ModelNotFound: the checkpoint is not in the cache and cannot be fetched.
+    """The folder of a checkpoint of the hub in the local cache, with its weights if asked for. Fetches it if it is
+    missing.
     """
     from huggingface_hub import snapshot_download
 

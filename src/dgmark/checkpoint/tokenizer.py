@@ -113,7 +113,6 @@ class Tokenizer:
         return [list(encoding.ids) for encoding in batch]
 
     def _encoded(self, text: str) -> tokenizers.Encoding:
-        """The encoding of one text; an InputError if it has none."""
         try:
             return self.backend.encode(well_formed(text), add_special_tokens=False)
         except Exception as error:  # the Rust side raises bare Exception
@@ -151,13 +150,7 @@ def load_tokenizer(name_or_path: str | os.PathLike[str] = BUILTIN, revision: str
 
 
 def read_tokenizer(path: Path, name: str) -> Tokenizer:
-    """Read the tokenizer of a folder (tokenizer.json, or vocab.json and merges.txt), a `tokenizer.json` or a GGUF file.
-
-    Raises:
-        ModelNotFound: the folder holds no tokenizer.
-        CheckpointFormat: the file is not a fast tokenizer, a GGUF file from which it cannot be made, or a token has
-            another id than the file states.
-    """
+    """Read the tokenizer of a folder (tokenizer.json, or vocab.json and merges.txt), of such a file or a GGUF file."""
     if is_gguf(path):
         return wrap(gguf_byte_bpe(read_header(path)), name)
     file = path if path.is_file() else path / "tokenizer.json"
@@ -249,12 +242,12 @@ def without_tokens(tokenizer: Tokenizer, ids: frozenset[int], text: str) -> Toke
 def _with_unknown_names(backend: tokenizers.Tokenizer, ids: frozenset[int]) -> tokenizers.Tokenizer:
     """The tokenizer with names for some tokens that nobody can write; all others keep their names and ids."""
     state = json.loads(backend.to_str())
-    names = {backend.id_to_token(one): f"\0{secrets.token_hex(16)}\0" for one in ids}
+    names = {backend.id_to_token(token_id): f"\0{secrets.token_hex(16)}\0" for token_id in ids}
     vocabulary = state["model"]["vocab"]
     if isinstance(vocabulary, list):
         state["model"]["vocab"] = [[names.get(token, token), score] for token, score in vocabulary]
     else:
-        state["model"]["vocab"] = {names.get(token, token): one for token, one in vocabulary.items()}
+        state["model"]["vocab"] = {names.get(token, token): token_id for token, token_id in vocabulary.items()}
     for token in state["added_tokens"]:
         token["content"] = names.get(token["content"], token["content"])
     return tokenizers.Tokenizer.from_str(json.dumps(state))

@@ -16,8 +16,9 @@ from dgmark.cli.bar import row_bar
 from dgmark.cli.console import command_errors, stderr, stdout, visible
 from dgmark.decode.config import Settings
 from dgmark.detection.detector import Detector
-from dgmark.detection.results.result import Detection
-from dgmark.detection.results.sentences import heading, matches, rarity, verdict_sentence
+from dgmark.detection.results.detection import Detection, verdict_sentence
+from dgmark.detection.results.sentences import heading, matches
+from dgmark.detection.results.words import rarity
 from dgmark.detection.statistics.rules import rule_test
 from dgmark.errors import ModelNotFound, SettingsError, needed_extra
 from dgmark.watermark.key import WatermarkKey

@@ -17,7 +17,7 @@ from dgmark.cli.option_groups import OptionGroup, option_groups
 from dgmark.cli.panels import panels
 from dgmark.cli.results import print_all, printer_of_each
 from dgmark.cli.row_output import tell_counts
-from dgmark.detection.results.sentences import options_of, rarity
+from dgmark.detection.results.words import options_of, rarity
 from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.statistics.rules import seconds_to_check, work_of
 from dgmark.errors import DgmarkError, InputError, SettingsError, each, without_errors

@@ -14,7 +14,7 @@ from dgmark.cli.options import AllowOpenKey, AsRows, KeyColumn, ModelContext, Su
 from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.keyring import Keyring, named_keys
 from dgmark.detection.reading.reader import Ranges, Reader
-from dgmark.detection.results.finding import Phase
+from dgmark.detection.results.figures import Phase
 from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.statistics.position import DEFAULT_MAX_CROP
 from dgmark.detection.statistics.rules import language_model

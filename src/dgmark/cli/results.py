@@ -16,21 +16,19 @@ from rich.text import Text
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.cli.console import OutputConsole, stdout, visible
 from dgmark.cli.detect_options import DetectOptions
-from dgmark.detection.results.finding import Span
-from dgmark.detection.results.result import DETECTION_FIELDS, PAYLOAD_FIELDS, Detection, share_of
-from dgmark.detection.results.sentences import (
+from dgmark.detection.results.detection import (
     ANY_SOURCE,
+    DETECTION_FIELDS,
+    PAYLOAD_FIELDS,
+    Detection,
     counted,
-    matches,
-    meaning,
-    options_of,
-    percent_of,
-    place,
-    rarity,
+    share_of,
     verdict_sentence,
-    where,
 )
+from dgmark.detection.results.figures import Span
+from dgmark.detection.results.sentences import matches, meaning, where
 from dgmark.detection.results.shading import cut
+from dgmark.detection.results.words import options_of, percent_of, place, rarity
 from dgmark.detection.row_keys import AnyScorer
 from dgmark.detection.statistics.p_values import q_values
 from dgmark.errors import SettingsError

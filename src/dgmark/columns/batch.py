@@ -13,7 +13,7 @@ import numpy as np
 from dgmark.arguments.checks import is_of, shown
 from dgmark.arguments.column_names import Fields, check_added, check_named
 from dgmark.arguments.contents import Content, check_texts, content_of, id_of_row, is_column, is_from, is_missing
-from dgmark.detection.results.result import plain
+from dgmark.detection.results.detection import plain
 from dgmark.errors import DgmarkError, InputError, SettingsError, each
 from dgmark.rows.parquet_sink import arrow_type, nested_type
 from dgmark.rows.sources import MAX_CHARS

@@ -16,8 +16,8 @@ from dgmark.columns.row_schema import Schema
 from dgmark.detection.detector import DEFAULT_FPR, Detector, check_fpr
 from dgmark.detection.keyring import Keyring, named_keys
 from dgmark.detection.reading.surprisal import SurprisalModel
-from dgmark.detection.results.finding import Phase
-from dgmark.detection.results.result import DETECT_FIELDS, SPAN_FIELDS
+from dgmark.detection.results.detection import DETECT_FIELDS, SPAN_FIELDS
+from dgmark.detection.results.figures import Phase
 from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.statistics.rules import check_weighs, options_for
 from dgmark.errors import KeyFileError, SettingsError, each, together

@@ -90,10 +90,7 @@ class DecodeConfig:
     )
     strategy: Strategy = Field(default="confidence", description="How a step ranks the masked positions.")
     temperature: Annotated[float, AfterValidator(_warm_enough), WithJsonSchema(_TEMPERATURES)] = Field(
-        default=1.0,
-        ge=0,
-        le=_MAX_TEMPERATURE,
-        description="Sampling temperature; 0 takes the most likely token.",
+        default=1.0, ge=0, le=_MAX_TEMPERATURE, description="Sampling temperature; 0 takes the most likely token."
     )
     top_k: int | None = Field(default=None, ge=1, description="Sample from the k most likely tokens only.")
     top_p: float | None = Field(
@@ -115,8 +112,7 @@ class DecodeConfig:
         "temperature 0 too, and changes what the model says.",
     )
     noise: Noise = Field(
-        default="redrawn",
-        description="Draw every masked position anew at each step, or fix its random numbers.",
+        default="redrawn", description="Draw every masked position anew at each step, or fix its random numbers."
     )
     lookahead: int = Field(
         default=1,
@@ -124,10 +120,7 @@ class DecodeConfig:
         description="Choices that each step compares by looking one step ahead, each at the cost of a forward; 1 turns "
         "it off.",
     )
-    commit: Commit = Field(
-        default="quota",
-        description="What sets how many tokens a step commits.",
-    )
+    commit: Commit = Field(default="quota", description="What sets how many tokens a step commits.")
     threshold: float = Field(
         default=0.9, gt=0, lt=1, description="With commit threshold: commit tokens with a confidence above this."
     )

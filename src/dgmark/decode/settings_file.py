@@ -22,8 +22,6 @@ class TunedSettings(BaseModel):
     """The contents of a settings file.
 
     Attributes:
-        format: "dgmark-settings".
-        version: version of the format.
         model: name of the model that the settings were found for.
         rule: the rule of the key that they were found with.
         decoding: fields of `DecodeConfig`; those that are left out have their defaults.

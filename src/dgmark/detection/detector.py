@@ -16,10 +16,10 @@ from dgmark.detection.reading.disguises.normalise import checked_steps, whole_le
 from dgmark.detection.reading.disguises.readings import TextReading, readings
 from dgmark.detection.reading.reader import Ranges, Reader, ScoredIds, at_words
 from dgmark.detection.reading.surprisal import SurprisalModel
-from dgmark.detection.results.finding import Phase, ScoredToken, Span, Verdict
-from dgmark.detection.results.result import Detection
+from dgmark.detection.results.detection import Detection
+from dgmark.detection.results.figures import Phase, ScoredToken, Span, Verdict
 from dgmark.detection.results.shading import Shade, shades_of
-from dgmark.detection.scorer import ReadingScorer, ReadText
+from dgmark.detection.scorer import ReadText, Scorer, detections_of
 from dgmark.detection.statistics.p_values import adjusted_p, bonferroni_p
 from dgmark.detection.statistics.rules import DetectionSettings, TextTest, language_model, options_for, rule_test
 from dgmark.errors import DgmarkError, SettingsError, each
@@ -40,7 +40,7 @@ class OwnRuleOptions(TypedDict, total=False):
     max_crop: int
 
 
-class Detector(ReadingScorer):
+class Detector(Scorer):
     """Detects the mark of one key, or of any sub-key of one key.
 
     Args:
@@ -168,7 +168,7 @@ class Detector(ReadingScorer):
     def _spans(self, content: Content, reading: TextReading, tried: int) -> tuple[Span, ...]:
         """The spans of a reading of a text for one key, once the readings and keys that are tried share the rate."""
         located = self.reader.locate(reading.content)
-        found = self.test(located.scored).spans(self.fpr / tried)
+        found = self.test(located).spans(self.fpr / tried)
         starts, ends = located.offsets.T
         edges = [(int(starts[span.first]), int(ends[span.last - 1])) for span in found]
         if isinstance(reading.content, str):
@@ -195,10 +195,10 @@ class Detector(ReadingScorer):
         _, offsets = self.reader.encode(reading.content)
         scored = self.reader.read(reading.content)
         test = self.test(scored)
-        matches, weights, shown = test.matched_tokens(detection), test.token_weights(), test.shown_tokens()
+        matches, weights, visible = test.matched_tokens(detection), test.token_weights(), test.shown_tokens()
         matched, weight = dict[int, bool](), dict[int, float]()
         for token, place in enumerate(scored.positions.tolist()):
-            if matches is not None and (shown is None or shown[token]):
+            if matches is not None and (visible is None or visible[token]):
                 matched[place] = bool(matches[token])
             if weights is not None:
                 weight[place] = float(weights[token])
@@ -273,6 +273,10 @@ class Detector(ReadingScorer):
         """
         return self.detection(self.test(tokens), len(tokens.ids), share)
 
+    def _detections(self, contents: list[Content]) -> list[Detection | DgmarkError]:
+        score, layout = self._score_many, self.reads_layout
+        return detections_of(contents, self.reader, score, steps=self.normalise, layout=layout)
+
     def _score_many(self, texts: list[ReadText]) -> list[Detection | DgmarkError]:
         """What `score` gives for each text at its share of the rate, or its error; some are tested together."""
         found = list[Detection | DgmarkError]()
@@ -327,19 +331,14 @@ def _batches(texts: Sequence[ReadText]) -> Iterator[list[ReadText]]:
         yield batch
 
 
-class ScoringSettings(OwnRuleOptions, total=False):
-    """The keyword arguments of `Detector` but the tokenizer, for type checkers."""
+class DetectorSettings(OwnRuleOptions, total=False):
+    """The keyword arguments of `Detector`, for type checkers."""
 
+    tokenizer: Tokenizer | str | os.PathLike[str] | None
     fpr: float
     normalise: Sequence[str]
     keys_tested: int
     surprisal_model: SurprisalModel | str | None
-
-
-class DetectorSettings(ScoringSettings, total=False):
-    """The keyword arguments of `Detector`, for type checkers."""
-
-    tokenizer: Tokenizer | str | os.PathLike[str] | None
 
 
 def detect(text_or_ids: TextOrIds, key: WatermarkKey, **settings: Unpack[DetectorSettings]) -> Detection:

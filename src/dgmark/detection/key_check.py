@@ -29,14 +29,9 @@ _Z = 1.959964  # of an interval of 95 %
 
 
 class LevelShare(NamedTuple):
-    """How many texts have a p-value of at most a level.
+    """How many texts have a p-value of at most a level, their share, and the ends of its 95 % interval (Wilson).
 
-    Attributes:
-        level: the level.
-        texts: how many do.
-        share: their share.
-        low: lower end of its 95 % interval (Wilson), as if texts were independent.
-        high: the upper end.
+    The interval takes the texts as independent.
     """
 
     level: float
@@ -49,10 +44,7 @@ class LevelShare(NamedTuple):
 class Template(NamedTuple):
     """Texts that share most of their pairs and stand out under this key.
 
-    Attributes:
-        ids: the ids of the texts.
-        found: how many of them have p-values of at most `TEMPLATE_LEVEL`.
-        smallest: the smallest of their p-values.
+    Their ids, how many of them have p-values of at most `TEMPLATE_LEVEL`, and the smallest of their p-values.
     """
 
     ids: tuple[str, ...]
@@ -107,15 +99,7 @@ class KeyCheck:
 
 
 def check_on_texts(detector: Detector, texts: Iterable[tuple[str, Content]]) -> KeyCheck:
-    """Test texts that the key did not mark.
-
-    Args:
-        detector: the detector of the deployed key.
-        texts: the id of each text, and the text or its token ids.
-
-    Raises:
-        VocabularyMismatch: an id lies outside the key's vocabulary.
-    """
+    """Test texts that the key did not mark, or their token ids, each with its id, by the deployed key's detector."""
     ids, p_values, samples = list[str](), list[float](), list[frozenset[int]]()
     for name, content in texts:
         ids.append(name)

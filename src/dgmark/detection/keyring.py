@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
@@ -18,8 +19,8 @@ from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector, OwnRuleOptions, setting_of
 from dgmark.detection.reading.reader import Reader
 from dgmark.detection.reading.surprisal import SurprisalModel
-from dgmark.detection.results.result import Detection
-from dgmark.detection.scorer import ReadingScorer, ReadText, Scorer
+from dgmark.detection.results.detection import Detection
+from dgmark.detection.scorer import ReadText, Scorer, detections_of
 from dgmark.detection.statistics.rules import language_model, options_for
 from dgmark.errors import DgmarkError, KeyFileNotFound, SettingsError, each
 from dgmark.watermark.key import WatermarkKey, check_key
@@ -68,52 +69,35 @@ class Keyring(Scorer):
         for detector in self.detectors:
             spec = detector.key.spec
             of_models.setdefault((spec.tokenizer_fingerprint, spec.table_size), []).append(detector)
-        self._of_models = [_KeysOfModel(Reader(some[0].key, tokenizer, model), some) for some in of_models.values()]
-        for of_model in self._of_models:  # loaded here: a wrong tokenizer is an error of the keys, not of a text
-            of_model.reader.tokenizer  # noqa: B018
-        self.reader = self._of_models[0].reader
+        self._of_models = [(Reader(some[0].key, tokenizer, model), some) for some in of_models.values()]
+        for reader, some in self._of_models:
+            reader.tokenizer  # noqa: B018 # loaded here: a wrong tokenizer is an error of the keys, not of a text
+            for detector in some:
+                detector.reader = reader
+        self.reader = self._of_models[0][0]
 
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that a detection depends on except the text."""
-        keys = sorted(setting_of(key) for key in self.keys)
-        return _of_all(self._of_models) | {"keys": keys}
+        of_all = {name: value for detector in self.detectors for name, value in detector.settings.items()}
+        return of_all | {"keys": sorted(setting_of(key) for key in self.keys)}
 
     def _detections(self, contents: list[Content]) -> list[Detection | DgmarkError]:
-        found = [model.detect_many(contents, errors="return") for model in self._of_models]
+        found = []
+        for reader, detectors in self._of_models:
+            score = partial(each, partial(_likeliest_key, detectors))
+            layout = any(detector.reads_layout for detector in detectors)
+            found.append(detections_of(contents, reader, score, layout=layout))
         return [_likeliest(of_models) for of_models in zip(*found, strict=True)]
 
 
-class _KeysOfModel(ReadingScorer):
-    """Scores texts with some keys of one model: the detection is that of the likeliest key."""
-
-    def __init__(self, reader: Reader, detectors: Sequence[Detector]) -> None:
-        self.reader, self._detectors = reader, detectors
-        for detector in detectors:
-            detector.reader = reader
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return _of_all(self._detectors)
-
-    @property
-    def reads_layout(self) -> bool:
-        return any(detector.reads_layout for detector in self._detectors)
-
-    def _score_many(self, texts: list[ReadText]) -> list[Detection | DgmarkError]:
-        return each(self._score, texts)
-
-    def _score(self, text: ReadText) -> Detection:
-        tokens, share = text
-        # one at a time: a test of pairs is large
-        tested = ((detector, detector.test(tokens)) for detector in self._detectors)
-        likeliest, test = min(tested, key=lambda pair: _rank(pair[0].p_value(pair[1], share)))
-        return likeliest.detection(test, len(tokens.ids), share)
-
-
-def _of_all(scorers: Iterable[Scorer]) -> dict[str, Any]:
-    """The settings of scorers that differ in their keys, and in the options that the rules of these have."""
-    return {name: value for scorer in scorers for name, value in scorer.settings.items()}
+def _likeliest_key(detectors: Sequence[Detector], text: ReadText) -> Detection:
+    """The detection of the likeliest of some keys of one model."""
+    tokens, share = text
+    # one at a time: a test of pairs is large
+    tested = ((detector, detector.test(tokens)) for detector in detectors)
+    likeliest, test = min(tested, key=lambda pair: _rank(pair[0].p_value(pair[1], share)))
+    return likeliest.detection(test, len(tokens.ids), share)
 
 
 def _likeliest(of_models: Sequence[Detection | DgmarkError]) -> Detection | DgmarkError:
@@ -127,7 +111,6 @@ def _rank(p_value: float) -> float:
 
 
 def _checked_keys(keys: Iterable[WatermarkKey]) -> list[WatermarkKey]:
-    """The keys as a list, once checked to be keys."""
     if isinstance(keys, str | PathLike | WatermarkKey):
         raise SettingsError(
             "Keyring takes a list of keys: load_keys('folder') reads those of a folder, "

@@ -3,15 +3,14 @@
 The names must not depend on what the texts say: a tenant's name, not the key that fits best.
 """
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
 from dgmark.arguments.checks import is_of, several, shown
 from dgmark.arguments.contents import TextOrIds
 from dgmark.checkpoint.tokenizer import Tokenizer
-from dgmark.detection.detector import Detector, ScoringSettings
-from dgmark.detection.results.result import Detection
+from dgmark.detection.detector import Detector, DetectorSettings
+from dgmark.detection.results.detection import Detection
 from dgmark.detection.scorer import Scorer
 from dgmark.detection.statistics.rules import language_model
 from dgmark.errors import DgmarkError, InputError, SettingsError, each
@@ -35,20 +34,13 @@ class RowKeys:
 
     Args:
         keys: the keys by name.
-        tokenizer: see `Detector`; by default each key's own.
-        settings: other settings of `Detector`.
+        settings: those of `Detector`; the tokenizer is by default each key's own.
 
     Raises:
         SettingsError: a setting is invalid, also for one of the keys.
     """
 
-    def __init__(
-        self,
-        keys: Mapping[str, WatermarkKey],
-        *,
-        tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
-        **settings: Unpack[ScoringSettings],
-    ) -> None:
+    def __init__(self, keys: Mapping[str, WatermarkKey], **settings: Unpack[DetectorSettings]) -> None:
         if not is_of(keys, Mapping) or not keys:
             raise SettingsError("the keys are given by name, as dgmark.named_keys reads them from a folder")
         self.keys = dict(keys)
@@ -56,11 +48,11 @@ class RowKeys:
             check_key(key)
         # loaded once
         settings["surprisal_model"] = language_model(settings.get("surprisal_model"), [*self.keys.values()])
-        tokenizers: dict[str, Any] = {}  # one in memory for all keys of one
+        given, tokenizers = settings.get("tokenizer"), dict[str, Tokenizer]()  # one in memory for all keys of one
         self._detectors: dict[WatermarkKey, Detector] = {}
         for key in self.keys.values():
-            shared = tokenizer or tokenizers.get(key.spec.tokenizer_fingerprint)
-            detector = self._detectors[key] = Detector(key, tokenizer=shared, **settings)
+            settings["tokenizer"] = given or tokenizers.get(key.spec.tokenizer_fingerprint)
+            detector = self._detectors[key] = Detector(key, **settings)
             tokenizers.setdefault(key.spec.tokenizer_fingerprint, detector.tokenizer)
 
     @property
@@ -101,12 +93,7 @@ AnyScorer = Scorer | RowKeys
 
 
 def detect_rows(scorer: AnyScorer, rows: Sequence[tuple[TextOrIds, object]]) -> list[Detection | DgmarkError]:
-    """Test the text of each row, by its key where rows name keys; in the place of one that cannot be tested, its error.
-
-    Args:
-        scorer: the scorer.
-        rows: texts, and the names of their keys.
-    """
+    """Test each row's text, by its key where rows name keys; in the place of one that cannot be tested, its error."""
     texts, names = [text for text, _ in rows], [name for _, name in rows]
     if isinstance(scorer, RowKeys):
         return scorer.detect_many(texts, names)

@@ -10,7 +10,7 @@ from dgmark.arguments.contents import Content, TextOrIds, content_of, contents_o
 from dgmark.detection.reading.disguises.normalise import disguises_in
 from dgmark.detection.reading.disguises.readings import TextReading, readings
 from dgmark.detection.reading.reader import Reader, ScoredIds
-from dgmark.detection.results.result import Detection
+from dgmark.detection.results.detection import Detection
 from dgmark.errors import DgmarkError, each, together, without_errors
 
 # the tokens of a text, and its share of the false-positive rate
@@ -41,13 +41,7 @@ class Scorer(ABC):
         """The detection of each text, or its error."""
 
     def detect(self, text_or_ids: TextOrIds) -> Detection:
-        """Score one text, or the token ids of one response; see `Detector.detect`.
-
-        Raises:
-            InputError: the tokenizer cannot encode the text, because it has no unknown token.
-            VocabularyMismatch: an id lies outside the vocabulary.
-            SettingsError: the input is neither a text nor ids.
-        """
+        """Score one text, or the token ids of one response; see `Detector.detect`."""
         return self.detect_many([content_of(text_or_ids)])[0]
 
     @overload
@@ -81,37 +75,35 @@ class Scorer(ABC):
         return kept(together(self._detections, kept(contents_or_errors(texts_or_ids))))
 
 
-class ReadingScorer(Scorer):
-    """A scorer of one tokenizer: the readings of all texts are encoded and scored together."""
+def detections_of(
+    contents: list[Content],
+    reader: Reader,
+    score: Callable[[list[ReadText]], list[Detection | DgmarkError]],
+    *,
+    steps: Sequence[str] = (),
+    layout: bool,
+) -> list[Detection | DgmarkError]:
+    """The detection of each text by its likeliest reading, or its error; all are encoded and scored together.
 
-    @property
-    @abstractmethod
-    def reads_layout(self) -> bool:
-        """Whether a text with markup or wrapped lines is read once more without them."""
-
-    @abstractmethod
-    def _score_many(self, texts: list[ReadText]) -> list[Detection | DgmarkError]:
-        """The detection of each text at its share of the rate, or its error."""
-
-    def _detections(self, contents: list[Content]) -> list[Detection | DgmarkError]:
-        # 1. collect the readings of all texts, of which those of one text share the rate
-        if self.reads_layout or self.normalise:
-            tried = [readings(content, self.normalise) for content in contents]
-        else:
-            tried = [[TextReading(content)] for content in contents]
-        every = [(reading, 1 / len(of_text)) for of_text in tried for reading in of_text]
-        # 2. encode and score them together
-        read = self.reader.read_many([reading.content for reading, _ in every])
-        shared = [
-            tokens if isinstance(tokens, DgmarkError) else (tokens, share)
-            for tokens, (_, share) in zip(read, every, strict=True)
-        ]
-        scored = iter(together(self._score_many, shared))
-        # 3. give each text its likeliest
-        of_texts = [
-            (text, of_text, [next(scored) for _ in of_text]) for text, of_text in zip(contents, tried, strict=True)
-        ]
-        return each(lambda of: _likeliest(*of, self.normalise), of_texts)
+    Texts are read once more with the steps applied and, if `layout` is set, without markup and wrapped lines. `score`
+    gives the detection of each text that was read, at its share of the rate, or its error.
+    """
+    # 1. collect the readings of all texts, of which those of one text share the rate
+    if layout or steps:
+        tried = [readings(content, steps) for content in contents]
+    else:
+        tried = [[TextReading(content)] for content in contents]
+    every = [(reading, 1 / len(of_text)) for of_text in tried for reading in of_text]
+    # 2. encode and score them together
+    read = reader.read_many([reading.content for reading, _ in every])
+    shared = [
+        tokens if isinstance(tokens, DgmarkError) else (tokens, share)
+        for tokens, (_, share) in zip(read, every, strict=True)
+    ]
+    scored = iter(together(score, shared))
+    # 3. give each text its likeliest
+    of_texts = [(text, of_text, [next(scored) for _ in of_text]) for text, of_text in zip(contents, tried, strict=True)]
+    return each(lambda of: _likeliest(*of, steps), of_texts)
 
 
 def _likeliest(

@@ -113,14 +113,9 @@ def check_loop(
 
 
 def check_prompt(masked: Bool[Tensor, "batch block"], positions: Int[Tensor, "batch block"]) -> None:
-    """Refuse a prompt that holds the mask, where a loop would write; this waits for the device.
+    """Refuse a prompt that holds the mask, where a loop would write, with an InputError; this waits for the device.
 
-    Args:
-        masked: where the mask stands in the block.
-        positions: 0-based, counted from the row's first generated token; in the prompt they are negative.
-
-    Raises:
-        InputError: the mask stands in the prompt.
+    Positions are counted from the row's first generated token; in the prompt they are negative.
     """
     if bool((masked & (positions < 0)).any()):
         raise InputError("the prompt holds the id of the mask, which is no text: leave it out of the prompt")

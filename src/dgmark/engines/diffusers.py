@@ -72,11 +72,7 @@ class MarkingBlockRefinementScheduler(BlockRefinementScheduler):  # type: ignore
         self.begin(keys)
 
     def begin(self, keys: WatermarkKey | Sequence[WatermarkKey | None] | None) -> None:
-        """Say which keys mark the calls that follow, as the class takes them.
-
-        Raises:
-            SettingsError: something else was given for a key.
-        """
+        """Say which keys mark the calls that follow, as the class takes them."""
         self._shared = keys is None or isinstance(keys, WatermarkKey)
         self._given: list[WatermarkKey | None] = several([keys] if self._shared else keys, "keys")
         for key in self._given:

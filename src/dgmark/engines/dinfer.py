@@ -66,12 +66,7 @@ class DInferMarking:
     def decode(
         self, logits: Tensor, block_start: int, block_end: int, x: Any, iter_threshold: float | None = None
     ) -> None:
-        """Commit in one block, in place; a row with nothing left to commit stays as it is.
-
-        Raises:
-            SettingsError: `begin` was not called, or the settings leave no mark of this key.
-            InputError: the prompt holds the mask.
-        """
+        """Commit in one block, in place; a row with nothing left to commit stays as it is."""
         if self._start is None:
             raise SettingsError("call begin(key, prompt_length) before dInfer's generate")
         if self._store is None:

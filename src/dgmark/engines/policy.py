@@ -24,16 +24,7 @@ from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.policy import MarkingPolicy, MarkingRequest
 
 # the settings of DecodeConfig that mean something inside an engine's own loop
-STEP_SETTINGS = (
-    "strategy",
-    "temperature",
-    "top_k",
-    "alpha",
-    "bias",
-    "commit",
-    "threshold",
-    "min_relative_reward",
-)
+STEP_SETTINGS = ("strategy", "temperature", "top_k", "alpha", "bias", "commit", "threshold", "min_relative_reward")
 # names, which values each takes, and what is wrong with others
 _Fields = Mapping[str, tuple[Callable[[Any], bool], str]]
 _SERVER_SETTINGS: _Fields = {
@@ -126,25 +117,12 @@ class Policy(MarkingPolicy):
         return None if mark is None else mark.key
 
     def store(self, table_size: int, device: torch.device) -> KeyStore:
-        """The store of the keys on a device.
-
-        Args:
-            table_size: the model's padded vocabulary.
-            device: where the logits are.
-
-        Raises:
-            VocabularyMismatch: a key is of another vocabulary.
-        """
+        """The store of the keys on the device of the logits, for a model of this padded vocabulary."""
         return KeyStore(self.keys.values(), table_size, device, self.slots)
 
 
 def seed_of(request_id: str, seed: int | None = None) -> int:
-    """The seed of a request's draws: a signed 64-bit integer, the same on every rank.
-
-    Args:
-        request_id: its id.
-        seed: the seed that the request asked for, if any.
-    """
+    """The seed of a request's draws: a signed 64-bit integer, the same on every rank, from its id or its own seed."""
     text = request_id if seed is None else f"seed {seed}"
     return int.from_bytes(
         hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little", signed=True
@@ -171,7 +149,6 @@ def _step_config(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> De
 
 
 def _check_fields(what: str, given: Mapping[str, Any], known: _Fields) -> None:
-    """Refuse fields that are unknown, or have a value that they do not take."""
     unknown = sorted(given.keys() - known.keys())
     if unknown:
         raise SettingsError(f"there is no {what} {', '.join(unknown)}; the {what}s are {', '.join(known)}")

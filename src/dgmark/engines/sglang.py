@@ -59,14 +59,10 @@ _UNMARKED = _Request(None, 0, 0)
 
 
 def _edit_ids(config: Any) -> list[int]:
-    """The ids by which LLaDA 2.2 deletes and inserts, as its config.json states them; they are no tokens of a text.
-
-    Raises:
-        SettingsError: one of them is stated, or what is stated is no number.
-    """
+    """The ids by which LLaDA 2.2 deletes and inserts, as its config.json states them; they are no tokens of a text."""
     names = ("delete_token_id", "split_token_id")
-    ids = [one for one in (getattr(config, name, None) for name in names) if one is not None]
-    if len(ids) == 1 or not all(type(one) is int for one in ids):
+    ids = [value for name in names if (value := getattr(config, name, None)) is not None]
+    if len(ids) == 1 or not all(type(value) is int for value in ids):
         raise SettingsError(
             f"config.json of the model states {ids} as {' and '.join(names)}: fetch the checkpoint again"
         )

@@ -31,11 +31,7 @@ def names_of(inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
 
 
 def named_file(given: str) -> str | None:
-    """The file that is meant by what a user gives as a text or a file; None for a text. "-" is standard input.
-
-    Raises:
-        NoTexts: it is a file's name, and there is no such file.
-    """
+    """The file that is meant by what a user gives as a text or a file; None for a text. "-" is standard input."""
     if given == STDIN or "://" in given or (os.path.exists(given) and not os.path.isdir(given)):
         return given
     if _FILE_NAME.fullmatch(given):
@@ -44,11 +40,8 @@ def named_file(given: str) -> str | None:
 
 
 def open_file(path: str | os.PathLike[str]) -> io.BufferedReader:
-    """Open a file, or a pipe such as the shell's `<(command)`.
-
-    Raises:
-        OSError: it cannot be opened, or is a folder or a device.
-        SettingsError: no file can have this name.
+    """Open a file, or a pipe such as the shell's `<(command)`; what cannot be opened, a folder or a device is an
+    OSError.
     """
     file = open(as_path(path, "a file"), "rb")  # noqa: SIM115 (the caller closes it)
     mode = os.fstat(file.fileno()).st_mode
@@ -82,13 +75,8 @@ def _free_stdin() -> io.BufferedIOBase:
 def open_input(path: str, what: str = "a file") -> Iterator[io.BufferedIOBase]:
     """Open a file or pipe of the user's, or standard input for "-", which is not closed.
 
-    Args:
-        path: the file, or "-".
-        what: what the user should have named, such as "a text file".
-
-    Raises:
-        NoTexts: it cannot be opened, or reading it in the block fails.
-        SettingsError: no file can have this name, or standard input was read for a key.
+    If it cannot be opened, or read in the block, a NoTexts asks for what the user should have named, such as "a text
+    file".
     """
     try:
         if path == STDIN:
@@ -110,11 +98,7 @@ def decode(content: bytes, source: str) -> str:
 
 
 def read_bytes(path: str | os.PathLike[str], what: str = "a file") -> bytes:
-    """The content of a file of the user's, or of standard input for "-".
-
-    Raises:
-        InputError: it cannot be read, or is longer than `MAX_LINE_BYTES` bytes.
-    """
+    """The content of a file of the user's, or of standard input for "-", up to `MAX_LINE_BYTES` bytes."""
     name = os.fspath(as_path(path, what))
     with open_input(name, what) as file:
         return checked_size(file.read(MAX_LINE_BYTES + 1), STDIN_NAME if name == STDIN else name)
@@ -130,10 +114,7 @@ def checked_size(content: bytes, source: str = STDIN_NAME) -> bytes:
 def bounded_lines(file: io.BufferedIOBase, largest: int = MAX_LINE_BYTES, line: bytes = b"") -> Iterator[bytes | None]:
     """The lines of a file; None in place of a line of more than `largest` bytes, of which no more is in memory.
 
-    Args:
-        file: the file.
-        largest: bytes of the longest line.
-        line: the first line, or `largest + 1` bytes of it, if it was read already.
+    The first line, or `largest + 1` bytes of it, may be given if it was read already.
     """
     while line := line or file.readline(largest + 1):
         too_long = len(line) > largest

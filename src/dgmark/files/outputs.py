@@ -26,16 +26,11 @@ _CHUNK, _OVERLAP = 2**20, 2**8  # bytes of a file that are searched at a time, a
 
 
 def check_output(out: Path | None, sources: Iterable[str | None]) -> None:
-    """Refuse an output that the command reads, under any name or in a folder, or that holds a secret of ours.
+    """Refuse an output that is read, under any name or in a folder, or that holds a secret of ours, with a
+    SettingsError.
 
-    Its rows would be read as inputs, endlessly, or replace the only copy of them.
-
-    Args:
-        out: the output, which need not exist; None for none.
-        sources: all that the command reads: files, folders, "-" for standard input, and None for none.
-
-    Raises:
-        SettingsError: the output is read, is "-", or is a file that nothing makes again, such as a key.
+    Its rows would be read as inputs, endlessly, or replace the only copy of them. The sources are all that the command
+    reads: files, folders, "-" for standard input, and None for none.
     """
     if out is not None:
         if str(out) == STDIN:
@@ -65,15 +60,8 @@ def _are_same(out: Path, source: str) -> bool:
 def atomic_file(path: Path, *, over_protected: bool = False) -> Iterator[Path]:
     """Yield a temporary path next to `path`. If the block succeeds, its file is synced to disk and replaces `path`.
 
-    Of a link, the file that it leads to is replaced. A file that is replaced keeps its permissions.
-
-    Args:
-        path: the file.
-        over_protected: replace a file that nothing makes again, as its owner does.
-
-    Raises:
-        SettingsError: `path` is a file that nothing makes again, such as a key, or no file can have this name.
-        OSError: `path` is a folder or a device, or cannot be written.
+    Of a link, the file that it leads to is replaced. A file that is replaced keeps its permissions. One that nothing
+    makes again, such as a key, is a SettingsError unless `over_protected` is set; a folder or a device is an OSError.
     """
     path = Path(os.path.realpath(as_path(path, "the output")))
     if path.exists() and not path.is_file():
@@ -125,9 +113,6 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary folder next to `folder`. If the block succeeds, it replaces `folder`.
 
     Of a link, the folder that it leads to is replaced.
-
-    Raises:
-        SettingsError: a file in `folder` is one that nothing makes again, such as a key.
     """
     folder = Path(os.path.realpath(folder))
     for place, _, names in os.walk(folder):
@@ -146,12 +131,7 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 
 
 def atomic_write(path: Path, content: str | bytes, *, over_protected: bool = False) -> None:
-    """Write a file whole or not at all, see `atomic_file`.
-
-    Raises:
-        SettingsError: `path` is a file that nothing makes again, such as a key.
-        InputError: the file cannot be written; an existing file stays unchanged.
-    """
+    """Write a file whole or not at all, see `atomic_file`."""
     try:
         with atomic_file(path, over_protected=over_protected) as temporary:
             temporary.write_bytes(content.encode() if isinstance(content, str) else content)

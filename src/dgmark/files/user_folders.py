@@ -12,22 +12,14 @@ CACHE_VARIABLE = "DGMARK_CACHE"
 
 
 def key_folder() -> Path:
-    """The user's own folder of keys, which need not exist: `dgmark/keys` where the system keeps settings.
-
-    Raises:
-        SettingsError: the user's home folder is not known.
-    """
+    """The user's own folder of keys, which need not exist: `dgmark/keys` where the system keeps settings."""
     from typer import get_app_dir  # which knows where that is on each system
 
     return _absolute(Path(get_app_dir("dgmark")), "XDG_CONFIG_HOME", "~/.config/dgmark") / "keys"
 
 
 def cache_folder() -> Path:
-    """The folder for merged models: $DGMARK_CACHE, or dgmark in the user's cache folder.
-
-    Raises:
-        SettingsError: the user's home folder is not known.
-    """
+    """The folder for merged models: $DGMARK_CACHE, or dgmark in the user's cache folder."""
     stated = os.environ.get(CACHE_VARIABLE)
     if stated:
         return Path(os.path.expanduser(stated))

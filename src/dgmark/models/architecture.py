@@ -43,11 +43,7 @@ def own_config(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def stated_theta(checkpoint: Checkpoint) -> float | None:
-    """The base of the rotary frequencies, which stands in `rope_parameters` (transformers 5), beside it, or nowhere.
-
-    Raises:
-        CheckpointFormat: config.json states two different ones.
-    """
+    """The base of the rotary frequencies, which stands in `rope_parameters` (transformers 5), beside it, or nowhere."""
     places = (checkpoint.config, checkpoint.config.get("rope_parameters") or {})
     stated = {float(place["rope_theta"]) for place in places if place.get("rope_theta") is not None}
     if len(stated) > 1:
@@ -73,9 +69,6 @@ def decoder_config(
         names: fields of the configuration, and their names in config.json.
         supported: switches in config.json with the values that can be loaded, first the one of a missing switch.
         fields: further fields of the configuration; they go before those that are taken over.
-
-    Raises:
-        CheckpointFormat: a switch has a value that cannot be loaded, or a field is missing.
     """
     source = checkpoint.config
     fields = dict(zip(names, checkpoint.require(*names.values()), strict=True)) | fields
@@ -139,12 +132,7 @@ class Architecture:
     renamings: Mapping[str, str] = field(default_factory=dict)
 
     def native_config(self, checkpoint: Checkpoint) -> PretrainedConfig:
-        """The configuration of transformers' class.
-
-        Raises:
-            CheckpointFormat: the checkpoint's configuration lacks a field, has a value that the class does not support,
-                or says that the weights are quantized.
-        """
+        """The configuration of transformers' class; one that it does not support is a CheckpointFormat error."""
         path = checkpoint.folder / "config.json"
         if checkpoint.config.get("transformers_weights") is not None:
             # transformers would load the named file, even if it is a pickle

@@ -51,17 +51,6 @@ def load_causal_gguf(checkpoint: Checkpoint, placement: Placement) -> PreTrained
     """Load the network of a GGUF file, ready for inference.
 
     All weights are unpacked into the number format, whatever they take in the file: in bf16 a weight has 2 bytes.
-
-    Args:
-        checkpoint: the file, as its own folder.
-        placement: where to load it.
-
-    Raises:
-        CheckpointFormat: the file has another architecture, is one of several parts, holds tensors that the network
-            does not have, lacks some, or is damaged.
-        MissingExtra: gguf is not installed.
-        ModelError: the network does not fit the memory of the device.
-        SettingsError: there is no such device map.
     """
     header = read_header(checkpoint.folder)
     state, config = causal_state(header, placement.dtype), causal_config(_stated(header))
@@ -73,12 +62,7 @@ def load_causal_gguf(checkpoint: Checkpoint, placement: Placement) -> PreTrained
 
 
 def causal_state(header: GgufHeader, dtype: torch.dtype) -> dict[str, Tensor]:
-    """All tensors of a GGUF file under transformers' names, in this number format.
-
-    Raises:
-        CheckpointFormat: the file is damaged, has another architecture, or holds tensors that its network does not.
-        MissingExtra: gguf is not installed.
-    """
+    """All tensors of a GGUF file under transformers' names, in this number format; others are a CheckpointFormat."""
     checkpoint, state = _stated(header), dict[str, Tensor]()
     with load_errors(checkpoint, torch.device("cpu")):
         config = causal_config(checkpoint)
@@ -163,12 +147,7 @@ def _check_computed(header: GgufHeader, fields: dict[str, Any], names: dict[str,
 
 
 def unpacked(header: GgufHeader, name: str) -> np.ndarray:
-    """The values of a tensor of a GGUF file in float32, rows first.
-
-    Raises:
-        CheckpointFormat: the file ends within it, or the package gguf cannot unpack its type.
-        ImportError: gguf is not installed.
-    """
+    """The values of a tensor of a GGUF file in float32, rows first."""
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 
     (kind, begin), (columns, *rest) = header.places[name], header.shapes[name]

@@ -28,18 +28,11 @@ def template_of(model: Denoiser) -> ChatTemplate:
 
 
 def chat_prompt(model: Denoiser, messages: str | Sequence[tuple[str, str]]) -> list[int]:
-    """Encode messages as a chat model expects them, up to the beginning of the answer.
+    """Encode messages (one of a user, or role and content of several) as a chat model expects them, up to the answer.
 
     The template's markers become special tokens, and no others are added. A marker in a message also becomes one, as in
-    transformers' chat templates; but a mask in a message is text.
-
-    Args:
-        model: a model with a `family` that has a template.
-        messages: a user's message, or role and content of several, at least one; see `ChatTemplate.text`.
-
-    Raises:
-        SettingsError: the model has no chat template, or its tokenizer lacks the template's tokens; or these are no
-            messages.
+    transformers' chat templates; but a mask in a message is text. What is no message, and a model without a template,
+    is a SettingsError.
     """
     template = template_of(model)
     text = template.text(_checked([("user", messages)] if is_of(messages, str) else messages))

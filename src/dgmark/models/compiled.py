@@ -17,17 +17,10 @@ _SHAPES = 256
 
 
 def compile_network(network: PreTrainedModel, backend: Any = "inductor") -> bool:
-    """Compile a network in place; one that cannot be compiled stays as it is, with a warning.
+    """Compile a network in place, and say whether it is compiled; one that cannot be stays as it is, with a warning.
 
     Sessions call the decoder inside the network, and its output matrix apart, so `torch.compile(network)` would change
-    nothing.
-
-    Args:
-        network: a decoder class of transformers, with its output matrix.
-        backend: as `torch.compile` takes it.
-
-    Returns:
-        Whether it is compiled.
+    nothing. The backend is as `torch.compile` takes it.
     """
     spread = set(map(str, (getattr(network, "hf_device_map", None) or {}).values()))
     if len(spread) > 1:

@@ -137,15 +137,13 @@ class Traits:
 
 
 def traits_of(model: object) -> Traits:
-    """The traits of a model: its `traits`, or its plain attributes with the names of traits.
+    """The traits of a model: the model itself if it is of `Traits`, its `traits`, or its attributes with the names of
+    traits.
 
-    A model of your own needs neither. Its name is then that of its class, its device is the CPU, and it is decoded like
-    LLaDA.
-
-    Raises:
-        SettingsError: a trait has an invalid value.
+    A model of your own needs none of these. Its name is then that of its class, its device is the CPU, and it is
+    decoded like LLaDA.
     """
-    stated = getattr(model, "traits", None)
+    stated = getattr(model, "traits", model)
     if isinstance(stated, Traits):
         return stated
     absent = object()
@@ -218,15 +216,10 @@ class SessionDenoiser(Protocol):
 
 
 def open_session(model: Denoiser, cache: CacheMode = "none", padding: Int[Tensor, " batch"] | None = None) -> Session:
-    """Open a session of `model`; a model without its own sessions runs whole forwards.
+    """Open a session of `model`, with the padding columns at the left of each row, if any; see `SessionDenoiser`.
 
-    Args:
-        model: the model.
-        cache: what the session keeps between forwards.
-        padding: number of padding columns at the left of each row of the first `begin`; None, or all 0, for none.
-
-    Raises:
-        SettingsError: the model has no such cache, or cannot ignore padding.
+    A model without its own sessions runs whole forwards. A cache that it lacks, and padding that it cannot ignore, are
+    SettingsErrors.
     """
     if padding is not None and not padding.any():
         padding = None
@@ -263,17 +256,10 @@ _LOGITS_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 def check_logits(model: Denoiser, logits: object, ids: Int[Tensor, "canvases length"], window: int) -> None:
-    """Refuse a result that is not what a forward gives, as far as this shows without reading a value.
+    """Refuse with a ModelFault what is not a result for these canvases, as far as this shows without reading a value.
 
-    Args:
-        model: the model that computed it.
-        logits: the model's result.
-        ids: the canvases that the model was called with.
-        window: number of positions of each canvas that were asked for.
-
-    Raises:
-        ModelFault: the result is not a tensor of the shape (canvases, window, vocab_size) on the device of the ids, of
-            floating-point numbers of at least 16 bits; `rows` are the numbers of the canvases.
+    A result has the shape (canvases, window, vocab_size), and floating-point numbers of at least 16 bits on the device
+    of the ids.
     """
     declared = (len(ids), window, model.vocab_size)
     if not isinstance(logits, Tensor):
@@ -296,16 +282,9 @@ def check_logits(model: Denoiser, logits: object, ids: Int[Tensor, "canvases len
 
 
 def check_values(name: str, logits: Float[Tensor, "... vocab"]) -> None:
-    """Refuse logits that are not a distribution: each position needs a finite logit, and has no NaN and no +inf.
+    """Refuse with a ModelFault logits that are no distribution: each position needs a finite logit, and no NaN or +inf.
 
     -inf is allowed, because models rule out ids with it. This waits for the device.
-
-    Args:
-        name: the model's name.
-        logits: logits of any positions.
-
-    Raises:
-        ModelFault: a position has NaN, +inf, or -inf for every id.
     """
     peaks = logits.amax(-1)
     faulty = peaks[~peaks.isfinite()]

@@ -27,11 +27,9 @@ Place = tuple[int, int]
 def placed(text: str, shown: Sequence[str | bytes]) -> list[Place] | None:
     """The characters [start, end) of each token, up to the end of the text; None if the text does not consist of them.
 
-    A begin token stands at the start and in no character; tokens that are parts of a character share it.
-
-    Args:
-        text: the text that was sent. A tokenizer may have composed its characters (Unicode's NFC).
-        shown: its tokens, as bytes where the server gives them, and perhaps some that it has added.
+    A begin token stands at the start and in no character; tokens that are parts of a character share it. Tokens are
+    bytes where the server gives those; it may have added some, and its tokenizer may have composed the text's
+    characters (Unicode's NFC).
     """
     places = _Placing(text).places(shown)
     if places is None and not unicodedata.is_normalized("NFC", text):
@@ -91,13 +89,8 @@ class _Placing:
         return not token or (isinstance(token, str) and _UNKNOWN in token and not self._shows_unknown)
 
     def _find(self, token: str | bytes, at: int, waiting: Sequence[str | bytes], begin: int) -> Place | None:
-        """The bytes of a token after those of the tokens that wait for their place; None if it is not there.
-
-        Args:
-            token: the token.
-            at: the end of the last token that has a place.
-            waiting: the tokens after that, which show nothing.
-            begin: the first place to try.
+        """The bytes of a token from `begin` on, after those of the tokens since `at` that show nothing; None if it is
+        not there.
         """
         for start in self._starts(at, waiting):
             if start >= begin:

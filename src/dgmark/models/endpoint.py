@@ -22,18 +22,7 @@ _CREDENTIALS = re.compile("(^|//)[^/]*@")
 
 
 class Endpoint:
-    """A model that a server with OpenAI's interface computes.
-
-    Args:
-        url: address of the server's interface, such as "http://localhost:8000/v1".
-        model: the name under which it serves the model; by default its only one.
-        api_key: by default that in $OPENAI_API_KEY, if there is one.
-        timeout: seconds to wait for an answer.
-
-    Raises:
-        SettingsError: the address is none, or another argument is of a wrong type.
-        MissingExtra: openai is not installed.
-    """
+    """A model that a server with OpenAI's interface computes; `LanguageEndpoint` says what its arguments mean."""
 
     def __init__(
         self, url: str, model: str | None = None, *, api_key: str | None = None, timeout: float = TIMEOUT
@@ -54,22 +43,13 @@ class Endpoint:
 
     @classmethod
     def at(cls: type[Made], address: str) -> Made:
-        """The endpoint at an address, with #NAME after it if the server has several models.
-
-        Raises:
-            SettingsError: it is not an address, or no text.
-            MissingExtra: openai is not installed.
-        """
+        """The endpoint at an address, with #NAME after it if the server has several models."""
         url, _, model = instance("the address", address, str).partition("#")
         return cls(url, model or None)
 
     @cached_property
     def name(self) -> str:
-        """The name under which the server serves the model.
-
-        Raises:
-            ModelError: the server does not answer, or serves several models, of which none is named.
-        """
+        """The name under which the server serves the model."""
         if self._model is not None:
             return self._model
         with self._failures():

@@ -42,11 +42,6 @@ class GgufDenoiser(LoadedModel):
 
     runtime: "LlamaCpp" = field(repr=False)
 
-    @property
-    def pads(self) -> bool:
-        """True: padding is not computed at all."""
-        return True
-
     def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> "GgufSession":
         """Open a session, which runs the forwards of one decode; a cache other than "none" is a SettingsError."""
         if cache != "none":
@@ -71,17 +66,10 @@ class GgufSession(RowSession):
 
 
 class LlamaCpp:
-    """A model in llama.cpp; one forward runs at a time.
+    """A model in llama.cpp, which maps the file into memory; one forward runs at a time.
 
-    Args:
-        path: the GGUF file, which is mapped into memory.
-        n_gpu_layers: layers on the GPU; None for llama.cpp's default.
-        n_threads: threads on the CPU; None for torch's number.
-        n_batch: positions of one forward, which holds at least one canvas; None for `POSITIONS`.
-
-    Raises:
-        CheckpointFormat: llama.cpp cannot load the file.
-        MissingExtra: llama-cpp-python is not installed, or its llama.cpp does not know the architecture.
+    None stands for llama.cpp's default of layers on the GPU, torch's number of threads, and `POSITIONS` positions of
+    one forward, which holds at least one canvas.
     """
 
     def __init__(
@@ -113,16 +101,7 @@ class LlamaCpp:
         padding: Int[np.ndarray, " canvases"],
         asked: Int[np.ndarray, " asked"],
     ) -> Float[np.ndarray, "canvases asked vocab"]:
-        """Logits of the asked columns.
-
-        Args:
-            ids: canvases.
-            padding: columns at the left of each that are not part of it.
-            asked: columns; those inside the padding stand for the first column after it.
-
-        Raises:
-            ModelError: there is no memory for the forward, or it fails.
-        """
+        """Logits of the asked columns; those inside the padding at the left stand for the first column after it."""
         canvases, length = ids.shape
         made = np.empty((canvases, len(asked), self.vocab_size), np.float32)
         with self._lock:
@@ -151,7 +130,6 @@ class LlamaCpp:
         return np.ctypeslib.as_array(self._llama.llama_get_logits(self._context), (total, self.vocab_size))
 
     def _reserve(self, positions: int) -> None:
-        """Make room for forwards of this many positions."""
         if positions <= self._size:
             return
         if self._size:
@@ -190,20 +168,7 @@ class LlamaCpp:
 
 
 def load_gguf(checkpoint: Checkpoint, tokenizer: str | None = None, **options: int) -> GgufDenoiser:
-    """Load a GGUF file.
-
-    Args:
-        checkpoint: the file.
-        tokenizer: folder, hub id or tokenizer.json of the model that the file was converted from; None for the
-            tokenizer inside the file.
-        options: those of `LlamaCpp`.
-
-    Raises:
-        CheckpointFormat: the file is damaged, or the tokenizer is not its own.
-        ModelNotFound: there is no such tokenizer.
-        MissingExtra: llama-cpp-python is not installed, or does not know the architecture.
-        SettingsError: an option is out of range.
-    """
+    """Load a GGUF file with the options of `LlamaCpp`; `dgmark.load_model` says what they and the tokenizer are."""
     for name, value in options.items():
         if whole(option_named(name), value) < _LEAST[name]:
             raise SettingsError(f"{option_named(name)} is {value}, less than {_LEAST[name]}")
@@ -219,21 +184,13 @@ def load_gguf(checkpoint: Checkpoint, tokenizer: str | None = None, **options: i
         **facts,
         context_length=min(stated, family.context_length or stated),
         dtype=_file_type(header),
+        pads=True,  # padding is not computed at all
         runtime=runtime,
     )
 
 
 def gguf_tokenizer(checkpoint: Checkpoint, tokenizer: str | None) -> Tokenizer:
-    """The tokenizer inside a GGUF file, or another one that has its tokens.
-
-    Args:
-        checkpoint: the file.
-        tokenizer: folder, hub id or tokenizer.json of the model that the file was converted from; None for the file's.
-
-    Raises:
-        CheckpointFormat: the file's tokenizer cannot be made from it, or the other one is not its own.
-        ModelNotFound: there is no such tokenizer.
-    """
+    """The tokenizer inside a GGUF file; or the one that is named, which must have the file's tokens."""
     if tokenizer is None:
         return read_tokenizer(checkpoint.folder, checkpoint.name)
     words = load_tokenizer(tokenizer)

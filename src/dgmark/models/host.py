@@ -46,12 +46,7 @@ def true_on_host(values: NDArray[np.bool_]) -> Int[Tensor, " k"]:
 def true_places(
     masked: Bool[Tensor, "rows columns"], count: int | None = None
 ) -> tuple[Int[Tensor, " k"], Int[Tensor, " k"]]:
-    """Row and column of each true value, row after row.
-
-    Args:
-        masked: the values.
-        count: how many of them are true, if the host knows it: then this does not wait.
-    """
+    """Row and column of each true value, row after row; if the host knows their number, this does not wait."""
     if not waits(masked):
         row, column = map(torch.from_numpy, masked.numpy().nonzero())
         return row, column

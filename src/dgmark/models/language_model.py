@@ -26,7 +26,7 @@ from dgmark.checkpoint.gguf import GgufHeader, option_named, read_header
 from dgmark.checkpoint.tokenizer import Tokenizer, read_tokenizer
 from dgmark.errors import CheckpointFormat, SettingsError
 from dgmark.models.architecture import Architecture, causal_config
-from dgmark.models.builtin_base import NARRATOR_BASE, base_folder
+from dgmark.models.assembly import NARRATOR_BASE, base_folder
 from dgmark.models.causal_gguf import INSTEAD, load_causal_gguf
 from dgmark.models.denoiser import check_values
 from dgmark.models.gguf import gguf_tokenizer
@@ -294,8 +294,7 @@ def _opening(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
     for start in range(1, len(templated) - len(plain) + 1):
         if list(templated[start : start + len(plain)]) == plain:
             return tuple(templated[:start])
-    path = checkpoint.folder / "tokenizer_config.json"
-    settings = read_object(path) if path.is_file() else {}
+    settings = read_object(checkpoint.folder / "tokenizer_config.json", or_empty=True)
     token = settings.get("bos_token")
     content = token.get("content") if isinstance(token, dict) else token
     if settings.get("add_bos_token") is True and isinstance(content, str):

@@ -56,16 +56,6 @@ class NetworkDenoiser(LoadedModel):
 
     network: PreTrainedModel = field(repr=False)
 
-    @property
-    def device(self) -> torch.device:
-        """The device on which the model takes its ids."""
-        return self.network.device
-
-    @property
-    def pads(self) -> bool:
-        """Whether sessions take padding."""
-        return self.family.block_origin == "response"  # else the blocks of the mask count padding as text
-
     def session(self, cache: CacheMode, padding: Int[Tensor, " batch"] | None = None) -> Session:
         """Open a session; a cache that the family lacks, or padding that it cannot ignore, is a SettingsError."""
         shift = self.family.shift
@@ -74,7 +64,7 @@ class NetworkDenoiser(LoadedModel):
         return CausalSession(
             self.network,
             cache,
-            block=self.block,
+            block=self.block_multiple,
             mask_id=self.mask_id,
             origin=self.family.block_origin,
             shift=shift,
@@ -152,6 +142,8 @@ def load_model(
         **facts,
         context_length=_context_length(network.config, architecture.family),
         dtype=network.dtype,
+        device=network.device,
+        pads=architecture.family.block_origin == "response",  # else the blocks of the mask count padding as text
         network=network,
     )
 
@@ -168,13 +160,7 @@ def _with_mlx(name_or_path: str | os.PathLike[str], revision: str | None, family
 def find_with_weights(
     name_or_path: str | os.PathLike[str], revision: str | None = None, family: str | None = None
 ) -> tuple[Checkpoint, Architecture]:
-    """Find a checkpoint and its weights; weights of a hub id are fetched only after its config.json is checked.
-
-    Raises:
-        ModelNotFound: there is no such model.
-        CheckpointFormat: the checkpoint belongs to no family that can be loaded.
-        SettingsError: no family has this name.
-    """
+    """Find a checkpoint and its weights; weights of a hub id are fetched only after its config.json is checked."""
     checkpoint = find_checkpoint(name_or_path, revision)
     if checkpoint.folder.is_file():
         raise CheckpointFormat(f"{checkpoint.folder} is a GGUF file: give the model's folder or hub id")
@@ -197,9 +183,6 @@ def default_dtype(device: torch.device) -> torch.dtype:
     """$DGMARK_DTYPE; else bf16 if the device has matrix units for it (GPUs from Ampere on, CPUs with AMX), else fp32.
 
     Decided by capability and not by timing, so that one machine always gives the same text.
-
-    Raises:
-        SettingsError: the variable names no number format.
     """
     stated = os.environ.get(DTYPE_VARIABLE)
     if stated:

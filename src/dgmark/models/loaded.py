@@ -1,7 +1,6 @@
 """What every model that `load_model` returns has in common, whichever runtime computes its logits."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,49 +17,15 @@ from dgmark.models.special_ids import find_edit_ids, find_end_ids, find_mask_id
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadedModel(ABC):
-    """A loaded model; it is a `Denoiser` and a `SessionDenoiser`."""
+class LoadedModel(Traits, ABC):
+    """A loaded model with its traits: a `Denoiser` and a `SessionDenoiser`."""
 
-    name: str
     tokenizer: Tokenizer
     mask_id: int
     end_ids: tuple[int, ...]
     vocab_size: int
     context_length: int
     family: Family
-    dtype: torch.dtype | str
-    block: int | None = None
-    edit_ids: tuple[int, int] | None = None
-
-    @property
-    def defaults(self) -> Mapping[str, Any]:
-        """Decoding settings of the family, with the block length of a checkpoint that states its own blocks."""
-        return self.family.defaults_with(self.block)
-
-    @property
-    def device(self) -> torch.device:
-        """The device on which the model takes its ids."""
-        return torch.device("cpu")
-
-    @property
-    def pads(self) -> bool:
-        """Whether sessions take padding."""
-        return False
-
-    @property
-    def traits(self) -> Traits:
-        """The traits of the model, from its family and its runtime."""
-        return Traits(
-            name=self.name,
-            device=self.device,
-            dtype=self.dtype,
-            defaults=self.defaults,
-            confidence_source=self.family.confidence_source,
-            block_origin=self.family.block_origin,
-            block_multiple=self.block,
-            pads=self.pads,
-            edit_ids=self.edit_ids,
-        )
 
     @torch.inference_mode()
     def __call__(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
@@ -86,6 +51,7 @@ def stated_facts(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
             f"{checkpoint.folder}: the tokenizer has {tokenizer.vocab_size} ids, the model {checkpoint.vocab_size}; "
             "they are not of one checkpoint"
         )
+    block = family.block_of(checkpoint)
     mask_id, end_ids = find_mask_id(checkpoint, tokenizer, family), find_end_ids(checkpoint, tokenizer, family)
     return {
         "name": checkpoint.name,
@@ -95,7 +61,10 @@ def stated_facts(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
         "edit_ids": find_edit_ids(checkpoint, family, {mask_id, *end_ids}),
         "vocab_size": checkpoint.vocab_size,
         "family": family,
-        "block": family.block_of(checkpoint),
+        "confidence_source": family.confidence_source,
+        "block_origin": family.block_origin,
+        "block_multiple": block,
+        "defaults": family.defaults_with(block),
     }
 
 

@@ -17,12 +17,6 @@ class LogitsWatch:
 
     A position is faulty if it has NaN or +inf among its logits (also once they are divided by the temperature), or if
     no id that may be written has a logit above -inf. Single ids with -inf are allowed: models rule out ids with it.
-
-    Args:
-        name: the model's name.
-        vocab_size: the last axis of its logits.
-        forbidden: ids that no position may take.
-        temperature: temperature of the sampling distribution; 0 is greedy.
     """
 
     def __init__(self, name: str, vocab_size: int, forbidden: Int[Tensor, " f"], temperature: float) -> None:
@@ -44,13 +38,8 @@ class LogitsWatch:
     ) -> None:
         """Check the logits of a forward and the candidates that were taken from them, without waiting for the device.
 
-        Args:
-            step: number of the step.
-            low: the window's first place in the region.
-            rows: the row of the decode that each canvas comes from.
-            masked: which places of the window are masked; only these are checked.
-            logits: the model's logits at the window.
-            tokens: the candidate at each masked place.
+        Only masked places are checked. `low` is the window's first place in the region, and `rows` are the rows of the
+        decode that the canvases come from.
         """
         # one pass: the largest logit is NaN if any is, +inf if any is, and -inf only if all are
         peaks, chosen = logits.amax(-1), logits.gather(-1, tokens[..., None])[..., 0]
@@ -62,7 +51,7 @@ class LogitsWatch:
         if not forwards:
             return
         # of all forwards together: an operation costs more than its numbers
-        columns = zip(*(one[3:] for one in forwards), strict=True)
+        columns = zip(*(forward[3:] for forward in forwards), strict=True)
         masked, peaks, tokens, chosen = (torch.cat([values.flatten() for values in column]) for column in columns)
         peaks = peaks.to(torch.promote_types(peaks.dtype, torch.float32))
         if self._temperature:
@@ -71,10 +60,10 @@ class LogitsWatch:
         faults = masked & ~(peaks.isfinite() & self._permitted[tokens] & (chosen > -torch.inf))
         if not faults.any():
             return
-        sizes = [one[3].numel() for one in forwards]
+        sizes = [forward[3].numel() for forward in forwards]
         by_forward = zip(forwards, torch.split(faults, sizes), torch.split(peaks, sizes), strict=True)
-        found = [(one, faulty.view(one[3].shape), peak) for one, faulty, peak in by_forward if faulty.any()]
-        concerned = {int(row) for one, faulty, _ in found for row in one[2][faulty.any(1)]}
+        found = [(forward, bad.view(forward[3].shape), peak) for forward, bad, peak in by_forward if bad.any()]
+        concerned = {int(row) for forward, faulty, _ in found for row in forward[2][faulty.any(1)]}
         (step, first, *_), faulty, peak = found[0]
         places = faulty.nonzero()[:, 1]
         low, high = first + int(places.min()), first + int(places.max())

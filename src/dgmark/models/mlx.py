@@ -38,18 +38,11 @@ class MlxDenoiser(LoadedModel):
         check_exact(cache)
         if padding is not None:
             raise SettingsError(f"{self.name} cannot leave padding out: decode prompts of one length together")
-        return MlxSession(self.network, cache, self.block, self.mask_id)
+        return MlxSession(self.network, cache, self.block_multiple, self.mask_id)
 
 
 class MlxSession(RowSession):
-    """The forwards of one decode.
-
-    Args:
-        network: mlx-vlm's network with its output matrix.
-        cache: "none", or "prefix" for the exact cache of finished text.
-        block: positions in a block of the network's mask; None if finished text is read from left to right.
-        mask_id: the id that fills the last block up to its end.
-    """
+    """The forwards of one decode by mlx-vlm's network with its output matrix; see `CausalSession`."""
 
     def __init__(self, network: Any, cache: CacheMode, block: int | None, mask_id: int) -> None:
         super().__init__()
@@ -153,18 +146,7 @@ class _Finished:
 
 
 def load_mlx(checkpoint: Checkpoint, family: Family, context_length: int) -> MlxDenoiser:
-    """Load a checkpoint, in its published layout or quantized by mlx-vlm, into mlx-vlm's network.
-
-    Args:
-        checkpoint: the checkpoint with its weights.
-        family: one of `FAMILIES`.
-        context_length: largest number of positions in one canvas.
-
-    Raises:
-        CheckpointFormat: files are damaged, or do not fit together.
-        MissingExtra: mlx-vlm is not installed.
-        SettingsError: MLX computes no model of this family.
-    """
+    """Load a checkpoint of one of `FAMILIES`, as published or quantized by mlx-vlm, into mlx-vlm's network."""
     if family not in FAMILIES:
         names = " and ".join(known.name for known in FAMILIES)
         raise SettingsError(f"MLX computes models of the families {names}, not {family.name}: leave --device mlx out")
@@ -189,12 +171,7 @@ def load_mlx(checkpoint: Checkpoint, family: Family, context_length: int) -> Mlx
         raise misfit(checkpoint, error) from error
     kinds = {array.dtype for _, array in mlx.utils.tree_flatten(model.parameters())}
     floating = [name for name in ("bfloat16", "float16", "float32") if getattr(mx, name) in kinds]
-    return MlxDenoiser(
-        **facts,
-        context_length=context_length,
-        network=model.language_model,
-        dtype=floating[0],
-    )
+    return MlxDenoiser(**facts, context_length=context_length, network=model.language_model, dtype=floating[0])
 
 
 def unquantized(checkpoint: Checkpoint) -> Checkpoint:

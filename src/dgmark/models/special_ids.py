@@ -10,13 +10,11 @@ from dgmark.errors import CheckpointFormat
 
 
 def find_mask_id(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -> int:
-    """Find the id of a position not yet committed.
+    """Find the id of a position not yet committed; where there is none, or sources differ, it is a CheckpointFormat
+    error.
 
     It is taken from the tokenizer by name, from config.json, or (for iLLaDA, whose files state neither) from the known
     ids of checkpoints with this vocabulary.
-
-    Raises:
-        CheckpointFormat: there is no mask id, or the sources differ.
     """
     stated = checkpoint.config.get("mask_token_id")
     named = _mask_token_id(checkpoint, tokenizer, family)
@@ -39,11 +37,7 @@ def find_mask_id(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
 
 
 def find_end_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -> tuple[int, ...]:
-    """Find the ids that end a response: the tokenizer's ends of text and of turn, special or not, and config.json's.
-
-    Raises:
-        CheckpointFormat: the end of text of the published checkpoints with this vocabulary is not among them.
-    """
+    """Find the ids that end a response: the tokenizer's ends of text and of turn, special or not, and config.json's."""
     stated: Any = checkpoint.config.get("eos_token_id")
     stated = stated if isinstance(stated, list) else [stated]
     ends = {i for i in stated if isinstance(i, int) and 0 <= i < tokenizer.vocab_size}
@@ -62,13 +56,7 @@ def find_end_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -
 def find_edit_ids(checkpoint: Checkpoint, family: Family, others: Collection[int]) -> tuple[int, int] | None:
     """Find the ids by which a model asks for a deletion and for an insertion; None if its family has none.
 
-    Args:
-        checkpoint: the checkpoint, whose config.json states them.
-        family: its family.
-        others: ids that mean something else, such as the mask.
-
-    Raises:
-        CheckpointFormat: an id is missing, or means something else, or is outside the vocabulary.
+    They must be none of the others, which mean something else, such as the mask.
     """
     if family.edit_fields is None:
         return None
@@ -84,8 +72,7 @@ def find_edit_ids(checkpoint: Checkpoint, family: Family, others: Collection[int
 
 def _mask_token_id(checkpoint: Checkpoint, tokenizer: Tokenizer, family: Family) -> int | None:
     names = list(family.mask_tokens)
-    path = checkpoint.folder / "tokenizer_config.json"
-    token = read_object(path).get("mask_token") if path.is_file() else None
+    token = read_object(checkpoint.folder / "tokenizer_config.json", or_empty=True).get("mask_token")
     content = token.get("content") if isinstance(token, dict) else token
     ids = (tokenizer.backend.token_to_id(name) for name in ([content] if isinstance(content, str) else []) + names)
     return next((i for i in ids if i is not None), None)

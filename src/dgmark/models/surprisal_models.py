@@ -27,11 +27,6 @@ def load_surprisal_model(
         tokenizer_fingerprint: of the tokenizer of the texts.
         device: of a model that is computed here, a torch device.
         context: of a model that is computed here, the most tokens that it reads at once.
-
-    Raises:
-        ModelError: the model cannot be loaded.
-        SettingsError: the name is no text or empty, or the model cannot read that much context.
-        MissingExtra: a package that is needed is not installed.
     """
     if not instance("the surprisal model", name, str).strip():
         raise SettingsError(
@@ -42,7 +37,7 @@ def load_surprisal_model(
             raise SettingsError("the context of a model on a server is set where it is served: leave it out here")
         return LanguageEndpoint.at(name)
     with needed_extra("generate", "a language model that reads along"):
-        from dgmark.models.builtin_base import NARRATOR_BASE
+        from dgmark.models.assembly import NARRATOR_BASE
         from dgmark.models.language_model import BUILTIN_JUDGE, LanguageModel
     if name == OWN:
         suits = load_tokenizer(BUILTIN).fingerprint == tokenizer_fingerprint

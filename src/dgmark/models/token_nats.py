@@ -46,12 +46,7 @@ class ReadWindow:
 
 
 def ids_of(model: CausalModel, text: TextOrIds) -> list[int]:
-    """Encode a text with the model's tokenizer; ids pass through.
-
-    Raises:
-        InputError: an id is not in the model's vocabulary.
-        SettingsError: it is neither a text nor ids.
-    """
+    """Encode a text with the model's tokenizer; ids pass through."""
     content = content_of(text)
     ids = model.tokenizer.encode(content) if isinstance(content, str) else content.tolist()
     wrong = next((i for i in ids if not 0 <= i < model.vocab_size), None)
@@ -66,20 +61,12 @@ def ids_of(model: CausalModel, text: TextOrIds) -> list[int]:
 def token_nats(
     model: CausalModel, texts: Sequence[TextOrIds], prompts: Sequence[TextOrIds] | None = None
 ) -> list[Float[np.ndarray, " _"]]:
-    """Compute -ln p of every scored token of every text, given the prompt and the tokens before it.
+    """Compute -ln p of every scored token of every text, given its prompt, if there is one, and the tokens before it.
 
     Texts and prompts are tokenised separately, with the model's tokenizer; lists are taken as ids of that tokenizer.
-    Without a prompt and an opening token, a text's first token cannot be predicted from anything, and is not scored.
-    A text that exceeds the context with its prompt is read in windows of a whole context, each of which scores half a
+    Without a prompt and an opening token, a text's first token cannot be predicted from anything, and is not scored. A
+    text that exceeds the context with its prompt is read in windows of a whole context, each of which scores half a
     context more. So a token sees at least half a context before it, unless the text has less.
-
-    Args:
-        model: the model.
-        texts: the texts to score.
-        prompts: the prompt of each text; None for no prompts.
-
-    Raises:
-        InputError: the numbers of prompts and texts differ, or an id is not in the model's vocabulary.
     """
     texts = contents_of(texts)
     prompts = [""] * len(texts) if prompts is None else contents_of(prompts)
@@ -126,7 +113,6 @@ def _batches(windows: list[ReadWindow]) -> Iterator[list[ReadWindow]]:
 
 @torch.inference_mode()
 def _score(model: CausalModel, batch: Sequence[ReadWindow]) -> list[Float[np.ndarray, " _"]]:
-    """Return the nats of the scored tokens of each window."""
     longest = max(len(window.ids) for window in batch)
     ids = torch.zeros((len(batch), longest), dtype=torch.long)  # padding at the end does not affect the tokens before
     for row, window in enumerate(batch):

@@ -47,21 +47,7 @@ class Placement(NamedTuple):
 
 
 def load_network(checkpoint: Checkpoint, architecture: Architecture, placement: Placement) -> PreTrainedModel:
-    """Load the network of a checkpoint, ready for inference.
-
-    Args:
-        checkpoint: the checkpoint.
-        architecture: the architecture of its family.
-        placement: where to load it.
-
-    Raises:
-        CheckpointFormat: files are damaged, or tensors are missing, unexpected, held twice, quantized, or of other
-            sizes than config.json says.
-        ModelNotFound: there are no safetensors weights, or a shard is missing.
-        ModelError: the network does not fit the memory of the device.
-        MissingExtra: accelerate is needed and not installed.
-        SettingsError: there is no such device map.
-    """
+    """Load the network of a checkpoint, ready for inference."""
     config = architecture.native_config(checkpoint)
     if (checkpoint.folder / "adapter_config.json").exists():
         # transformers would let peft add the adapter's weights
@@ -85,17 +71,9 @@ def filled_network(
     source: Mapping[str, Any],
     placement: Placement,
 ) -> PreTrainedModel:
-    """A network of transformers with the weights of a checkpoint: all of them, and no others.
+    """A network of transformers' class with the weights of a checkpoint: all of them, and no others.
 
-    Args:
-        checkpoint: the checkpoint, for errors.
-        network_class: transformers' class.
-        config: its configuration.
-        source: the arguments of `from_pretrained` that name the weights, or hold them.
-        placement: where to load it.
-
-    Raises:
-        DgmarkError: as of `load_network`.
+    `source` has the arguments of `from_pretrained` that name or hold the weights.
     """
     with load_errors(checkpoint, placement.device):
         by_accelerate = _by_accelerate(placement.device, placement.device_map)
@@ -143,12 +121,7 @@ def misfit(checkpoint: Checkpoint, error: Exception) -> CheckpointFormat:
 
 
 def check_files(folder: Path) -> list[Path]:
-    """Find the safetensors files of a checkpoint, and refuse an index that names other files.
-
-    Raises:
-        CheckpointFormat: the index of the shards is damaged.
-        ModelNotFound: there are no safetensors files, or a shard is missing.
-    """
+    """Find the safetensors files of a checkpoint, and refuse an index that names other files, or a missing shard."""
     index, names = folder / "model.safetensors.index.json", ["model.safetensors"]
     if not (folder / names[0]).is_file() and index.is_file():
         shards = read_object(index).get("weight_map")
@@ -223,7 +196,6 @@ def _check_report(report: dict[str, Any], checkpoint: Checkpoint) -> None:
 
 
 def _stated_in(checkpoint: Checkpoint) -> str:
-    """What states the sizes of a network."""
     return "its header" if checkpoint.folder.is_file() else "config.json"
 
 

@@ -12,8 +12,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dgmark.arguments.checks import visible_name
-from dgmark.detection.results.finding import Verdict
-from dgmark.detection.results.sentences import rarity
+from dgmark.detection.results.figures import Verdict
+from dgmark.detection.results.words import rarity
 from dgmark.errors import InputError
 from dgmark.report.rate import ChosenRate
 from dgmark.report.signing import verify_report

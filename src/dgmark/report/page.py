@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dgmark.arguments.checks import as_path, instance, is_of
-from dgmark.detection.results.sentences import RAREST, SHADED, matches, numbers_between, place, rarity, symbol, where
+from dgmark.detection.results.sentences import SHADED, matches, symbol, where
+from dgmark.detection.results.words import RAREST, numbers_between, place, rarity
 from dgmark.errors import SettingsError, needed_extra
 from dgmark.files.outputs import atomic_write
 from dgmark.report.joined import JoinedReport

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dgmark.detection.detector import DEFAULT_FPR
-from dgmark.detection.results.sentences import rarity
+from dgmark.detection.results.words import rarity
 
 RateChooser = Literal["service", "request", "default", "person"]
 

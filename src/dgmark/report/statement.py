@@ -9,13 +9,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from dgmark.arguments.checks import flag, instance, several, visible_name
-from dgmark.arguments.contents import TextOrIds, content_of
-from dgmark.arguments.digests import sha256_of
+from dgmark.arguments.contents import TextOrIds, content_of, sha256_of
 from dgmark.checkpoint.tokenizer import well_formed
 from dgmark.detection.detector import check_fpr
-from dgmark.detection.results.finding import Span
-from dgmark.detection.results.result import STATISTICS_VERSION, Detection
-from dgmark.detection.results.sentences import heading, meaning, verdict_sentence
+from dgmark.detection.results.detection import STATISTICS_VERSION, Detection, verdict_sentence
+from dgmark.detection.results.figures import Span
+from dgmark.detection.results.sentences import heading, meaning
 from dgmark.detection.results.shading import Shade, cut
 from dgmark.detection.row_keys import AnyScorer, RowKeys
 from dgmark.detection.statistics.expected import matched_by_chance

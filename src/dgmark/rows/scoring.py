@@ -14,13 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from dgmark.arguments.checks import as_path, flag, instance
-from dgmark.arguments.contents import TextOrIds
-from dgmark.arguments.digests import sha256_of
+from dgmark.arguments.contents import TextOrIds, sha256_of
 from dgmark.detection.detector import Detector
 from dgmark.detection.keyring import Keyring
 from dgmark.detection.reading.reader import Ranges, checked_ranges
+from dgmark.detection.results.detection import (
+    DETECT_FIELDS,
+    DETECTION_SCHEMA,
+    SPAN_FIELDS,
+    STATISTICS_VERSION,
+    Detection,
+)
 from dgmark.detection.results.legibility import of_document
-from dgmark.detection.results.result import DETECT_FIELDS, DETECTION_SCHEMA, SPAN_FIELDS, STATISTICS_VERSION, Detection
 from dgmark.detection.row_keys import AnyScorer, RowKeys, detect_rows
 from dgmark.detection.scorer import Scorer
 from dgmark.errors import DgmarkError, SettingsError, each

@@ -92,12 +92,7 @@ class KeyCommitment(BaseModel):
 
 
 def load_commitments(folder: Path, keys: Iterable[WatermarkKey]) -> dict[str, KeyCommitment]:
-    """Read the commitments in a folder's `.json` files, by the fingerprints of the keys.
-
-    Raises:
-        InputError: there is no commitment, or a `.json` file is something else.
-        CommitmentMismatch: one of the keys does not meet the commitment to its fingerprint.
-    """
+    """Read the commitments in a folder's `.json` files, by the fingerprints of the keys."""
     files = sorted(folder.glob("*.json"))
     for file in files:
         if not file.is_file():  # reading a pipe may never end

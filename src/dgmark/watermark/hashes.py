@@ -39,14 +39,10 @@ class SipHashKey(NamedTuple):
 
 
 def siphash(words: Words, key: SipHashKey | tuple[Words, Words]) -> Words:
-    """The hash of each word, taken as a message of eight bytes, little endian.
+    """The hash of each word of an int64 array, taken as a message of eight bytes, little endian, as signed 64-bit
+    integers.
 
-    Args:
-        words: int64 array.
-        key: the key of all words, or two arrays with the halves of each word's key.
-
-    Returns:
-        The hashes, as signed 64-bit integers.
+    The key is that of all words, or two arrays with the halves of each word's key.
     """
     first, second = (np.asarray(half, np.int64).view(np.uint64) for half in key)  # unsigned, so that no sign moves in
     return _in_blocks(words.view(np.uint64), first, second).view(np.int64)  # type: ignore[return-value]

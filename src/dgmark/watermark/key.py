@@ -303,13 +303,7 @@ class WatermarkKey:
 
 
 def key_of_environment(name: str) -> WatermarkKey:
-    """The key that an environment variable holds: the content of a key file, as secret managers hand it over.
-
-    Raises:
-        KeyFileNotFound: there is no such variable, or it is empty.
-        KeyFileError: its rule is added by a package that is not installed.
-        KeyFileFormat: it does not hold a key file.
-    """
+    """The key that an environment variable holds: the content of a key file, as secret managers hand it over."""
     content = os.environb.get(os.fsencode(name), b"")
     if not content:
         raise KeyFileNotFound(
@@ -381,10 +375,10 @@ def block_length_of(model: "str | os.PathLike[str] | ModelLike") -> int | None:
 
 
 def check_key(key: object, *, or_none: bool = False) -> None:
-    """Refuse what is not a key, such as a path or a list of keys. The message does not quote it: it may be a secret.
+    """Refuse what is not a key, such as a path or a list of keys, with a SettingsError; None passes if `or_none` is
+    set.
 
-    Raises:
-        SettingsError: `key` is not a `WatermarkKey`, and not None if `or_none` is set, for text without a mark.
+    The message does not quote it: it may be a secret.
     """
     if isinstance(key, WatermarkKey) or (or_none and key is None):
         return

@@ -37,12 +37,7 @@ class KeyFilePermissionWarning(UserWarning):
 
 
 def new_key_file(name: str) -> Path:
-    """The file of a new key of this name in the user's folder of keys, which is made if it is not there.
-
-    Raises:
-        SettingsError: no file of a folder can have this name, or the user's home folder is not known.
-        KeyFileNotFound: the folder cannot be made.
-    """
+    """The file of a new key of this name in the user's folder of keys, which is made if it is not there."""
     if not re.fullmatch(r"\w[\w .-]*", name):
         raise SettingsError(
             f"{shown(name)} is no name for a file of the folder of keys, which has letters, digits, spaces, dots and "
@@ -71,14 +66,7 @@ def found_key_file(path: Path) -> Path:
 def read_private(path: Path, maker: str) -> tuple[Secret, FileMode]:
     """The content and the mode of a file with a secret. Check the mode once the content is known to be one.
 
-    Args:
-        path: the file; "-" is standard input, which nothing else can be read from then.
-        maker: the command that makes such files.
-
-    Raises:
-        KeyFileNotFound: the file does not exist or is unreadable.
-        KeyFileFormat: it is too large for a key file, or not in UTF-8.
-        SettingsError: another key was read from standard input.
+    "-" is standard input, which nothing else can be read from then. Errors name the command that makes such files.
     """
     try:
         with open_stdin_alone("a key") if str(path) == STDIN else open_file(path) as file:
@@ -144,9 +132,6 @@ def check_mode(mode: FileMode, path: Path, allow_open: bool) -> None:
     """Refuse a file with a secret that every user can read, and warn of one that others than its owner can use.
 
     A file whose mode cannot be changed here may be read by a group, by which Kubernetes gives a secret to a pod.
-
-    Raises:
-        KeyFileError: every user of the machine can read it, and `allow_open` is false.
     """
     bits, changeable = mode
     remedy = f"run `chmod 600 {path}`" if changeable else "have it mounted with mode 0400 (docs/service.md)"
@@ -165,12 +150,7 @@ def check_mode(mode: FileMode, path: Path, allow_open: bool) -> None:
 
 
 def write_private(path: Path, content: Secret) -> None:
-    """Create `path` with mode 0600 and `content`, or leave nothing behind; "-" is standard output.
-
-    Raises:
-        KeyFileExists: `path` exists.
-        KeyFileNotFound: the file cannot be written.
-    """
+    """Create `path` with mode 0600 and `content`, or leave nothing behind; "-" is standard output."""
     if str(as_path(path, "a key file")) == STDIN:
         try:
             sys.stdout.buffer.write(content)

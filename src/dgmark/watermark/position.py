@@ -230,13 +230,7 @@ class GroupTables:
     ) -> Bool[np.ndarray, " n"]:
         """Whether each token is in its position's matching set: f(v, key) = r(i).
 
-        Args:
-            ids: the tokens.
-            positions: their positions.
-            once: make no tables of segments of few tokens, which is faster unless they are asked for again.
-
-        Raises:
-            VocabularyMismatch: an id lies outside the table.
+        With `once`, no tables are made of segments of few tokens, which is faster unless they are asked for again.
         """
         spec = self.spec
         check_ids(ids, spec.table_size)

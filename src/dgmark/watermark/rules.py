@@ -109,16 +109,7 @@ def rule_names() -> list[str]:
 
 
 def find_rule(name: object, distribution: str = "") -> Rule:
-    """The rule of this name.
-
-    Args:
-        name: the name.
-        distribution: the package that is said to add it, for the error.
-
-    Raises:
-        SettingsError: no package has such a rule.
-        MissingExtra: the package that adds it is known, and not installed; or it cannot be used.
-    """
+    """The rule of this name; an error names the package that is said to add it."""
     if isinstance(name, str) and name in OWN:
         return OWN[name]
     if isinstance(name, str) and name in _added():

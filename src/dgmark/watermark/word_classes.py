@@ -113,10 +113,6 @@ def class_table(spec: WatermarkSpec) -> Int[np.ndarray, " vocab"] | None:
 
     It is that of the tokenizer that was last checked against the key (`WatermarkKey.check_tokenizer`), or of the one
     that the key names.
-
-    Raises:
-        ModelNotFound: no tokenizer was checked, and the one that the key names is unavailable.
-        TokenizerMismatch: the tokenizer that the key names has other classes.
     """
     if spec.word_classes is None:
         return None

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from scipy.stats import binom
 
 from dgmark.detection.reading.reader import ScoredIds
-from dgmark.detection.results.finding import ShiftFigures, Uncertain
+from dgmark.detection.results.figures import ShiftFigures, Uncertain
 from dgmark.detection.results.sentences import MIN_TOKENS
 from dgmark.detection.statistics.p_values import MIN_P
 from dgmark.detection.statistics.rules import DetectionSettings, TextTest

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from dgmark.arguments.digests import sha256_of
+from dgmark.arguments.contents import sha256_of
 from dgmark.cli.console import command_errors
 from dgmark.cli.options import AsRows, RowsOut
 from dgmark.cli.row_output import items_of, write_rows

@@ -11,7 +11,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from dgmark.arguments.digests import sha256_of
+from dgmark.arguments.contents import sha256_of
 from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.row_output import items_of, write_rows
 from dgmark.errors import DgmarkError, InputError

@@ -14,7 +14,7 @@ from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.decode import DecodeConfig
 from dgmark.decode.texts.prepared import check_marking
 from dgmark.errors import SettingsError
-from dgmark.models.builtin_base import NARRATOR_BASE
+from dgmark.models.assembly import NARRATOR_BASE
 from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.language_model import BUILTIN_JUDGE

@@ -16,7 +16,7 @@ from dgmark.decode.texts.prepared import Prepared
 from dgmark.decode.texts.requests import Request
 from dgmark.errors import SettingsError
 from dgmark.files.outputs import atomic_write
-from dgmark.models.builtin_base import NARRATOR_BASE
+from dgmark.models.assembly import NARRATOR_BASE
 from dgmark.models.chat import chat_prompt
 from dgmark.models.denoiser import Denoiser
 from dgmark.models.language_model import LanguageModel

@@ -77,11 +77,7 @@ def generate(
 
 
 def generate(
-    model: Denoiser,
-    prompts: Prompts,
-    *,
-    errors: Errors = "raise",
-    **arguments: Unpack[GenerateArguments],
+    model: Denoiser, prompts: Prompts, *, errors: Errors = "raise", **arguments: Unpack[GenerateArguments]
 ) -> Sequence[Any]:
     """Generate one text for each prompt, marked with `key`; with None, the same loop leaves no mark.
 

@@ -14,9 +14,9 @@ _UNFINISHED = "\ufffd"
 class GrowingText:
     """What can be read of a row whose tokens come in any order.
 
+    Where the settings insert tokens, `SettledBlocks` gives the commits.
+
     Attributes:
-        model: the model that writes it.
-        config: the decoding settings. Where these insert tokens, `SettledBlocks` gives the commits.
         tokens: the committed tokens by position.
         joined: the tokens from the beginning to the first gap, to an end token, or to the first one that may change.
         text: their text, as far as `read_on` gave it.

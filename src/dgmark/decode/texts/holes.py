@@ -77,12 +77,7 @@ def added_text(tokenizer: Tokenizer, ids: list[int], start: int, end: int) -> st
 
 
 def holed_text(model: Denoiser, parts: Parts) -> HoledText:
-    """Encode a text with holes.
-
-    Raises:
-        InputError: it has no hole, or nothing around its holes, or a part is neither a string nor a length.
-        PromptTooLong: it does not fit the context.
-    """
+    """Encode a text with holes."""
     ids: list[int] = []
     holes: list[tuple[int, int]] = []
     pieces = [_piece(part) for part in sequence_of(parts)]

@@ -183,13 +183,10 @@ def _without_holes(texts: Any) -> list[str | DgmarkError]:
 def remask_steps(
     remasker: Remasker, request: Request, checker: TextChecker | None = None
 ) -> Generator[RemaskStep, None, Infilling]:
-    """Mask and fill a share of the text of a request, of whose whole key the remasker is; see `infill`.
+    """Mask and fill a share of the text of a request, of whose whole key the remasker is, and check it if there is a
+    checker.
 
-    Yields:
-        After each step, what it did.
-
-    Returns:
-        The infilling, checked if there is a checker.
+    Yields what each step did; see `infill`.
     """
     model = remasker.model
     ids, places, trace, remasking = yield from remasker.steps(request.prompt, request)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.detector import DEFAULT_FPR, Detector
 from dgmark.detection.reading.reader import Ranges
-from dgmark.detection.results.finding import Verdict
+from dgmark.detection.results.figures import Verdict
 from dgmark.watermark.key import WatermarkKey
 
 
@@ -23,23 +23,17 @@ class Check:
 
 
 class TextChecker:
-    """Checks texts as `dgmark.detect` does by default.
-
-    Args:
-        tokenizer: the model's tokenizer.
-    """
+    """Checks texts as `dgmark.detect` does by default."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._detectors: dict[WatermarkKey, Detector] = {}
 
     def __call__(self, key: WatermarkKey | None, text: str, only: Ranges | None = None) -> Check | None:
-        """The check of a text, or of some ranges of characters of it; None without a key.
+        """The check of a text, or of some ranges of characters of it, of which empty ones are left out; None without a
+        key.
 
-        Args:
-            key: the key that marked the text. Of a sub-key the whole key is looked for, which is what checkers have.
-            text: the text.
-            only: ranges [start, end); empty ones are left out.
+        Of a sub-key the whole key is looked for, which is what checkers have.
         """
         if key is None:
             return None

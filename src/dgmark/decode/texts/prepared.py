@@ -56,13 +56,8 @@ def batches_of(kinds: Sequence[BatchKind]) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows that are decoded together.
-
-    Attributes:
-        rows: the number of each row's request.
-        canvas: their canvas, on the model's device.
-        side: what the watermark does to a step.
-        seeds: one for each row.
+    """Rows that are decoded together: the numbers of their requests, their canvas on the model's device, a seed for
+    each, and what the watermark does to a step.
     """
 
     rows: list[int]
@@ -73,21 +68,15 @@ class Batch:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Checked and encoded requests, with everything needed to decode them.
+    """Checked and encoded requests, with everything needed to decode them; see `of` for the settings.
 
     One batch may hold rows with different keys or sub-keys of one rule, as far as the rule allows (`KeyedSide.kind`),
     and rows without a mark.
 
     Attributes:
-        model: the model.
-        config: the decoding settings.
         requests: the rows to decode.
         canvases: the canvas of each request by its number; one row, on the CPU.
         refused: the error of each request that cannot be decoded, by its number; empty if `of` was strict.
-        chat: whether prompts were put into the model's chat template.
-        pad: whether rows with prompts of different lengths are decoded together.
-        batch_size: largest number of rows decoded at once.
-        checker: checks each text that is written; None to check none.
     """
 
     model: Denoiser
@@ -260,12 +249,7 @@ def with_defaults_of_rule(
 
 
 def check_marking(model: Denoiser, key: WatermarkKey | None, config: DecodeConfig) -> None:
-    """Refuse a key that is not the model's, and settings under which it leaves no mark.
-
-    Raises:
-        KeyFileError: the key is bound to another tokenizer or vocabulary.
-        SettingsError: the key is not a `WatermarkKey`, or its rule refuses a setting or the key.
-    """
+    """Refuse a key that is not the model's, and settings under which it leaves no mark."""
     check_key(key, or_none=True)
     if key is not None:
         key.check_model(model)
@@ -273,19 +257,12 @@ def check_marking(model: Denoiser, key: WatermarkKey | None, config: DecodeConfi
 
 
 def _canvas_after(model: Denoiser, length: int, prompt: Prompt, *, chat: bool) -> Canvas:
-    """The canvas of a prompt and `length` masks."""
     ids = encode_prompt(model, prompt, length, chat=chat)
     return Canvas.after(torch.tensor([ids]), length, model.mask_id)
 
 
 def encode_prompt(model: Denoiser, prompt: Prompt, length: int, *, chat: bool = False) -> list[int]:
-    """Encode a prompt, or a message in the model's chat template, that leaves room for `length` more tokens.
-
-    Raises:
-        SettingsError: the prompt is neither a text nor token ids.
-        InputError: the prompt has no token, or an id that the model does not have.
-        PromptTooLong: the prompt leaves no room for `length` tokens.
-    """
+    """Encode a prompt, or a message in the model's chat template, that leaves room for `length` more tokens."""
     content = content_of(prompt)
     if isinstance(content, str):
         ids = chat_prompt(model, content) if chat else encode_text(model, content)

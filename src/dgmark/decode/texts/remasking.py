@@ -90,9 +90,6 @@ class Remasker:
         share: the share of a text's tokens to mask, in (0, 1].
         keep: a regular expression (dot matches line ends); what it matches stays as it is.
         target: stop after the turn that reaches this p-value; None masks the whole share.
-
-    Raises:
-        SettingsError: the share, the expression or the target is invalid.
     """
 
     def __init__(
@@ -119,20 +116,13 @@ class Remasker:
     def steps(
         self, text: str, request: Request
     ) -> Generator[RemaskStep, None, tuple[list[int], list[int], Trace, Remasking]]:
-        """Fill the words of a text in turns, each with the text as it is then.
-
-        Args:
-            text: the text.
-            request: its seed, and its key or sub-key; the prompt is not read.
+        """Fill the words of a text in turns, each with the text as it is then; of the request, the prompt is not read.
 
         Yields:
             After each step, what it did.
 
         Returns:
             The ids of the whole text, the places that were masked, the commits, and what was done.
-
-        Raises:
-            InputError: the tokenizer does not give the text back, or no word of it may be replaced.
         """
         encoded = encode_exactly(text_tokenizer(self.model, text), text)
         old, ids, trace = encoded.ids, list(encoded.ids), Trace()
@@ -216,7 +206,6 @@ class Remasker:
 
 
 def _check_expression(keep: str | None) -> None:
-    """Refuse what is neither a regular expression nor None."""
     if keep is None:
         return
     if not is_of(keep, str):

@@ -42,9 +42,6 @@ def seed_of(seed: Any, row_id: str) -> int:
     """The seed of a row, from its id: 63 bits of SHA-256 over (version, seed, id).
 
     The same id and seed give the same number for ever, whatever the order of the rows and the others of their batch.
-
-    Raises:
-        SettingsError: the seed is not a whole number of 64 bits.
     """
     check_seed(seed)
     message = f"dgmark/row-seed/v1\0{seed}\0{row_id}".encode("utf-8", "surrogatepass")
@@ -105,20 +102,9 @@ def requests_of(
     subkey: int | Sequence[int | None] | None = None,
     ids: Iterable[str | int] | None = None,
 ) -> list[Request]:
-    """Make a request for each prompt.
+    """Make a request for each prompt; an error in the place of one is that of the row.
 
-    Args:
-        prompts: the prompts; an error in the place of one is that of the row.
-        key: the key of all rows, or a list with that of each; None for no mark.
-        seed: row i has seed + i, or the one of a list; with ids, the seed that they are hashed with.
-        subkey: the sub-key of all rows, or a list with that of each; None for one that the operating system draws for
-            the row or, with ids, for the one that belongs to its id.
-        ids: the rows' ids, from which their seeds (`seed_of`) and sub-keys (`subkey_of`) follow.
-
-    Raises:
-        SettingsError: a seed is not a whole number of 64 bits, there is no such sub-key or key, or a list is of another
-            length than the prompts.
-        InputError: two rows have the same id.
+    `generate` says what the other arguments mean.
     """
     number = len(prompts)
     keys, subkeys = _of_rows(key, number, "key"), _of_rows(subkey, number, "subkey")
@@ -136,12 +122,7 @@ def requests_of(
 
 
 def row_ids(ids: Iterable[str | int], number: int) -> list[str]:
-    """The ids of rows as texts; whole numbers are spelled in digits.
-
-    Raises:
-        SettingsError: one is neither a text nor a whole number, or they are not as many as the rows.
-        InputError: two are equal.
-    """
+    """The ids of rows as texts, of which no two are equal; whole numbers are spelled in digits."""
     names = []
     for place, row_id in enumerate(_of_rows(several(ids, "ids"), number, "ids")):
         name = id_of_row(row_id)
@@ -181,10 +162,6 @@ class AskedRows:
         settings: the decoding settings that were given.
         checker: checks each text that is written; None to check none.
         progress: called after each step with the number of tokens it committed.
-
-    Raises:
-        SettingsError: the model is not one, there is no key to check with, check is neither true nor false, a config
-            comes beside settings, or progress is not callable.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from dgmark.decode.steps.canvas import Trace
 from dgmark.decode.texts.own_check import Check
 from dgmark.decode.texts.requests import Request
 from dgmark.detection.detector import DEFAULT_FPR
-from dgmark.detection.results.finding import Verdict
+from dgmark.detection.results.figures import Verdict
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.watermark.key import WatermarkKey
 

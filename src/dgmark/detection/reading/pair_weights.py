@@ -46,13 +46,7 @@ def choice_of(nats: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
 def weights_of(
     nats: Float[np.ndarray, " n"], left: Int[np.ndarray, " pairs"], right: Int[np.ndarray, " pairs"]
 ) -> Int[np.ndarray, " pairs"]:
-    """The weights of pairs, from 0 to `MAX_WEIGHT`.
-
-    Args:
-        nats: the surprisal of each token.
-        left: index of the left token of each pair.
-        right: index of the right one.
-    """
+    """The weights of pairs, from 0 to `MAX_WEIGHT`, by the surprisal of all tokens and the indices of the pairs."""
     choice = choice_of(nats)
     weights: Int[np.ndarray, " pairs"] = np.rint((choice[right] + LEFT * choice[left]) / STEP).astype(np.int64)
     return weights

@@ -8,7 +8,7 @@ each token. Knows the key's tokenizer and vocabulary, not its groups. The paper 
 import os
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -49,40 +49,20 @@ class ScoredIds:
         ids: their token ids.
         positions: their positions among all tokens, 0-based and ascending.
         surprisal: how surprised a language model is by each; None if none has read the text.
+        offsets: the characters [start, end) that each covers, of ids their indices; empty unless they were located.
     """
 
     ids: Int[np.ndarray, " n"]
     positions: Int[np.ndarray, " n"]
     surprisal: Surprisal | None = None
-
-
-@dataclass(frozen=True)
-class LocatedTokens:
-    """The scored tokens of a text or a response, and where they stand.
-
-    Attributes:
-        content: the text or ids.
-        scored: the scored tokens.
-        offsets: the characters [start, end) that each covers; of ids, their indices.
-    """
-
-    content: Content
-    scored: ScoredIds
-    offsets: Offsets
+    offsets: Offsets = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
 
 
 class Reader:
-    """Reads texts and ids for the keys of one tokenizer.
+    """Reads texts and ids for the keys of one tokenizer, any of which names it and the size of the vocabulary.
 
-    Args:
-        key: any of these keys; it names the tokenizer and the size of the vocabulary.
-        tokenizer: the model's tokenizer, or its folder or file; by default the one the key names, loaded when first
-            needed.
-        surprisal_model: the language model that reads along; None for none.
-
-    Raises:
-        TokenizerMismatch: the tokenizer is not the key's.
-        SettingsError: the model is none.
+    By default the tokenizer is loaded when first needed; another one must be the key's. A language model may read
+    along.
     """
 
     def __init__(
@@ -104,12 +84,7 @@ class Reader:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer.
-
-        Raises:
-            ModelNotFound: the tokenizer that the key names is unavailable.
-            TokenizerMismatch: the tokenizer that the key names has changed.
-        """
+        """The tokenizer."""
         spec = self._key.spec
         try:
             tokenizer = load_tokenizer(spec.tokenizer)
@@ -123,20 +98,12 @@ class Reader:
         return tokenizer
 
     def read(self, content: TextOrIds, only: Ranges | None = None) -> ScoredIds:
-        """Read the scored tokens of a text, or of the ids of one response.
-
-        Args:
-            content: the text or ids, as `dgmark.arguments` accepts them.
-            only: ranges [start, end) to score, in characters (in indices for ids); tokens that straddle an edge are
-                left out.
-
-        Raises:
-            VocabularyMismatch: an id lies outside the key's vocabulary.
-            SettingsError: the input is neither a text nor ids, or a range is empty or lies outside the text.
+        """Read the scored tokens of a text or of the ids of one response, or those of some ranges; see
+        `Detector.detect`.
         """
         content = content_of(content)
         if only is not None:
-            return _inside(self.locate(content), only)
+            return _inside(self.locate(content), only, len(content))
         return without_errors(self.read_many([content]))[0]
 
     def read_many(self, contents: Sequence[Content]) -> list[ScoredIds | DgmarkError]:
@@ -145,7 +112,7 @@ class Reader:
         In the place of a text that has no ids, or of a response of wrong ones, stands its error.
         """
         if self.surprisal_model is not None:
-            return each(lambda located: located.scored, self._locate_many(contents))
+            return self._locate_many(contents)
         texts = [content for content in contents if isinstance(content, str)]
         encoded = iter(together_or_each(self.tokenizer.encode_batch, texts))
         ids: list[Any] = [next(encoded) if isinstance(content, str) else content for content in contents]
@@ -155,34 +122,32 @@ class Reader:
         """The ids of a text, which come as a list, or those of a response up to its first end token."""
         return np.array(ids, dtype=np.int64) if isinstance(ids, list) else self._response(ids)
 
-    def locate(self, content: Content) -> LocatedTokens:
+    def locate(self, content: Content) -> ScoredIds:
         """Read as `read` does, and say where each token stands."""
         return without_errors(self._locate_many([content]))[0]
 
-    def _locate_many(self, contents: Iterable[Content]) -> list[LocatedTokens | DgmarkError]:
+    def _locate_many(self, contents: Iterable[Content]) -> list[ScoredIds | DgmarkError]:
         """What `locate` finds of several; in the place of one that cannot be read, its error."""
-        located = each(lambda content: self._located(content), contents)
+        located = each(self._located, contents)
         if self.surprisal_model is None:
-            return located
+            return each(lambda pair: pair[1], located)
         return together(lambda some: together_or_each(self._with_surprisal, some), located)
 
-    def _located(self, content: Any) -> LocatedTokens:
+    def _located(self, content: Any) -> tuple[Any, ScoredIds]:
         ids, offsets = self.encode(content)
         scored = self.scored(ids)
-        return LocatedTokens(content, scored, offsets[scored.positions])
+        return content, replace(scored, offsets=offsets[scored.positions])
 
-    def _with_surprisal(self, located: Sequence[LocatedTokens]) -> list[LocatedTokens]:
+    def _with_surprisal(self, located: Sequence[tuple[Any, ScoredIds]]) -> list[ScoredIds]:
         texts = [
-            (well_formed(tokens.content), tokens.offsets)
-            if isinstance(tokens.content, str)
-            else text_of_ids(self.tokenizer, tokens.scored.ids.tolist())
-            for tokens in located
+            (well_formed(content), tokens.offsets)
+            if isinstance(content, str)
+            else text_of_ids(self.tokenizer, tokens.ids.tolist())
+            for content, tokens in located
         ]
         surprisals = self._surprisals([text for text, _ in texts], [offsets for _, offsets in texts])
-        return [
-            replace(tokens, scored=replace(tokens.scored, surprisal=surprisal))
-            for tokens, surprisal in zip(located, surprisals, strict=True)
-        ]
+        pairs = zip(located, surprisals, strict=True)
+        return [replace(tokens, surprisal=surprisal) for (_, tokens), surprisal in pairs]
 
     def _surprisals(self, texts: list[str], offsets: list[Offsets]) -> list[Surprisal]:
         """How surprised the model is by the tokens of texts, by their characters; a ModelFault if it does not say."""
@@ -234,9 +199,9 @@ class Reader:
         return table
 
 
-def _inside(located: LocatedTokens, only: Ranges) -> ScoredIds:
-    """The tokens that lie inside one of the ranges."""
-    scored, (starts, ends), length = located.scored, located.offsets.T, len(located.content)
+def _inside(scored: ScoredIds, only: Ranges, length: int) -> ScoredIds:
+    """The tokens that lie inside one of the ranges of a text or a response of this length."""
+    starts, ends = scored.offsets.T
     inside = np.zeros(len(scored.ids), dtype=bool)
     for start, end in checked_ranges(only):
         if not 0 <= start < end <= length:

@@ -45,16 +45,10 @@ class SurprisalModel(Protocol):
 
 
 def checked_surprisal(text: str, read: Any, name: str) -> tuple[Offsets, Float[np.ndarray, " _"]]:
-    """What a model gave for a text, once its tokens are known to be those of the text.
+    """What a model of this name gave for a text, as arrays or lists, once its tokens are known to be those of the text.
 
-    Args:
-        text: the text.
-        read: the characters of each token, and its surprisal, as arrays or lists.
-        name: the model's name, for errors.
-
-    Raises:
-        ModelFault: a surprisal is negative or no number, there are not as many as tokens, or the tokens are out of
-            order, reach beyond the text, or leave out some of what it shows.
+    A surprisal that is negative or no number is a ModelFault, as are tokens without one, out of order, beyond the text,
+    or that leave out some of what it shows.
     """
     try:
         offsets, nats = np.asarray(read[0]).reshape(-1, 2), np.asarray(read[1], dtype=np.float64).reshape(-1)
@@ -86,13 +80,7 @@ def _is_seen(character: str) -> bool:
 
 
 def nats_of_tokens(offsets: Offsets, of_model: Offsets, nats: Float[np.ndarray, " _"]) -> Float[np.ndarray, " _"]:
-    """The surprisal of tokens from that of a model's own tokens of the same text.
-
-    Args:
-        offsets: the characters of each token.
-        of_model: the characters of each of the model's own tokens.
-        nats: their surprisal.
-    """
+    """The surprisal of tokens by their characters, from that of a model's own tokens of the same text by theirs."""
     if np.array_equal(offsets, of_model):
         return nats
     size = max((int(each[:, 1].max()) for each in (offsets, of_model) if len(each)), default=0)

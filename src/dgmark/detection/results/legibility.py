@@ -11,8 +11,8 @@ from typing import cast
 
 from dgmark.checkpoint.tokenizer import Tokenizer
 from dgmark.detection.reading.reader import Reader
-from dgmark.detection.results.finding import Uncertain
-from dgmark.detection.results.result import Detection
+from dgmark.detection.results.detection import Detection
+from dgmark.detection.results.figures import Uncertain
 from dgmark.errors import InputError
 
 _WORD = re.compile(r"(?<![^\W\d_])[A-Za-z]+(?![^\W\d_])")
@@ -39,16 +39,8 @@ def of_document(
 ) -> Detection:
     """The detection of the text of a document, which is `uncertain` where too much of the document was not read.
 
-    Args:
-        detection: the detection of the text.
-        reader: the reader of its scorer.
-        content: the text; ids stand in no document.
-        incomplete: whether something was left out of the document.
-        uncertain_because: why a text without the mark cannot be called that, if so: "unread", "not_shown" or
-            "markup".
-
-    Raises:
-        InputError: the text does not look like text, and no mark was found in it.
+    `uncertain_because` says why a text without the mark cannot be called that, if so: "unread", "not_shown" or
+    "markup". A text without the mark that does not look like text is an InputError; ids stand in no document.
     """
     if detection.verdict != "watermarked" and not detection.spans and isinstance(content, str):
         strange = share_of_no_language(content, reader.tokenizer)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dgmark.detection.results.finding import ScoredToken
+from dgmark.detection.results.figures import ScoredToken
 
 # of the levels from 1 on
 LEVELS = 3
@@ -29,14 +29,7 @@ class Shade:
 
 
 def shades_of(text: str, tokens: Iterable[ScoredToken], start: int, end: int) -> list[Shade]:
-    """The shades of the characters [start, end), without white space in front; they do not overlap.
-
-    Args:
-        text: the text.
-        tokens: its tokens in their order.
-        start: index of the first character.
-        end: index after the last one.
-    """
+    """The shades of the characters [start, end) of a text, without white space in front; they do not overlap."""
     runs = list[Shade]()
     place = start
     for token in tokens:

@@ -16,7 +16,8 @@ from jaxtyping import Bool, Float, Int
 
 from dgmark.detection.reading.pair_weights import CAP, choice_of
 from dgmark.detection.reading.reader import ScoredIds
-from dgmark.detection.results.finding import Finding, PairFigures, TokenSpan, Uncertain
+from dgmark.detection.results.detection import Detection
+from dgmark.detection.results.figures import PairFigures, TokenSpan, Uncertain
 from dgmark.detection.statistics.evidence import evidence_of
 from dgmark.detection.statistics.p_values import adjusted_p, binomial_tail, bonferroni_p
 from dgmark.detection.statistics.pairs import DistinctPairs
@@ -140,7 +141,7 @@ class BigramTest(TextTest):
         match = spec.chance + (spec.typical_match - spec.chance) * marked
         return Expectation(int(coins), match, WHOLE_SHARE / spec.subkeys)
 
-    def matched_tokens(self, detection: Finding) -> Bool[np.ndarray, " n"]:
+    def matched_tokens(self, detection: Detection) -> Bool[np.ndarray, " n"]:
         """Of which tokens more pairs match than do not, under the sub-key that was found or the likeliest one."""
         subkey = self.subkey if detection.subkey is None else detection.subkey
         matched: Bool[np.ndarray, " n"] = self.net_matches(subkey) > 0

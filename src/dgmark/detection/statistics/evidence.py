@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from dgmark.detection.reading.pair_weights import Surprisal, digest_of, weights_of
-from dgmark.detection.results.finding import TestKind, TokenSpan, WeightFigures
+from dgmark.detection.results.figures import TestKind, TokenSpan, WeightFigures
+from dgmark.detection.statistics.match_null import MatchNull
 from dgmark.detection.statistics.p_values import MIN_P, adjusted_p, log_bounds, log_tail, p_value_of, z_score
 from dgmark.detection.statistics.pairs import DistinctPairs
-from dgmark.detection.statistics.weighted_coins import WeightedCoins, close_log_tails, effective_number
 from dgmark.watermark.bigram import PairHashes, sums_by_subkey
 
 Matches = Bool[np.ndarray, " pairs"]
@@ -32,11 +32,8 @@ _MOST_TAILS = 32
 class Evidence:
     """What the matching pairs of a text say, all of which count alike.
 
-    Args:
-        pairs: the distinct pairs of the text.
-
     Attributes:
-        pairs: these.
+        pairs: the distinct pairs of the text.
         values: how much each of them counts, as a whole number.
     """
 
@@ -91,10 +88,8 @@ class Evidence:
     ) -> list[Float[np.ndarray, " subkeys"]]:
         """The log likelihood ratios of a mark of each strength to none: of coins with chances (1 + strength) / 2.
 
-        Args:
-            heads: the value of the matching pairs, under each sub-key.
-            inside: which of the distinct pairs are looked at.
-            strengths: the strengths.
+        `heads` is the value of the matching pairs under each sub-key; `inside` says which of the distinct pairs are
+        looked at.
         """
         return [heads * math.log1p(s) + (len(inside) - heads) * math.log1p(-s) for s in strengths]
 
@@ -104,12 +99,7 @@ class Evidence:
 
 
 class WeightedEvidence(Evidence):
-    """Each pair counts by how much choice its tokens had, as a language model sees the text.
-
-    Args:
-        pairs: the distinct pairs.
-        surprisal: the surprisal of each token.
-    """
+    """Each pair counts by how much choice its tokens had, as a language model sees the text."""
 
     kind: TestKind = "weighted"
 
@@ -147,8 +137,8 @@ class WeightedEvidence(Evidence):
         """A part with its exact p-value, from the weight of the matching pairs of each part."""
         parts = self.pairs.parts
         first, last = int(parts.first[part]), int(parts.last[part])
-        coins = self._whole if part == 0 else WeightedCoins(self.values[self.pairs.within(first, last)])
-        return _span(first, last, coins.log_tail(int(heads[part])), float(parts.share[part]))
+        null = self._whole if part == 0 else MatchNull.of_weights(self.values[self.pairs.within(first, last)])
+        return _span(first, last, null.log_tail(int(heads[part])), float(parts.share[part]))
 
     @cached_property
     def _powers(self) -> tuple[Int[np.ndarray, " parts"], ...]:
@@ -156,8 +146,8 @@ class WeightedEvidence(Evidence):
         return tuple(self.pairs.parts.sums((self.values**power)[self.pairs.number]) for power in (1, 2, 4))
 
     @cached_property
-    def _whole(self) -> WeightedCoins:
-        return WeightedCoins(self.values)
+    def _whole(self) -> MatchNull:
+        return MatchNull.of_weights(self.values)
 
     def z_score(self, matches: Matches) -> float:
         """The weight of the matching pairs, standardised under fair coins; 0 for no weight."""
@@ -208,3 +198,32 @@ def _close(estimates: Logs, wanted: float) -> Int[np.ndarray, " some"]:
 
 def _span(first: int, last: int, log: float, share: float) -> TokenSpan:
     return TokenSpan(first, last, adjusted_p(p_value_of(log), share), log - math.log(share))
+
+
+def close_log_tails(
+    heads: Int[np.ndarray, " sums"],
+    total: Int[np.ndarray, " sums"],
+    squares: Int[np.ndarray, " sums"],
+    fourths: Int[np.ndarray, " sums"],
+) -> Float[np.ndarray, " sums"]:
+    """About the logarithm of each tail, by coins of one weight that have the same second and fourth cumulant.
+
+    It says which tails are worth computing; no p-value rests on it. `heads` and `total` are the weights of the heads
+    and of all coins, `squares` and `fourths` the sums of the squares and of the fourth powers of the weights. 0 where
+    the heads have no more than half of the weight.
+    """
+    more = 2 * heads > total
+    coins = np.where(more, squares.astype(float) ** 2 / np.maximum(fourths, 1), 1)
+    weight = np.sqrt(np.where(more, fourths / np.maximum(squares, 1), 1))
+    lean = np.clip((2 * heads - total) / weight / coins, 0, 1 - 1e-9)
+    rate = np.log1p(-(lean**2)) / 2 + lean * np.arctanh(lean)
+    z = np.arctanh(lean) * np.sqrt(coins * (1 - lean**2))
+    mills = 2 / (z + np.sqrt(z**2 + 8 / np.pi)) / math.sqrt(2 * np.pi)
+    logs: Float[np.ndarray, " sums"] = np.where(more, -coins * rate + np.log(mills), 0.0)
+    return logs
+
+
+def effective_number(weights: Int[np.ndarray, " coins"]) -> float:
+    """How many coins of one weight say as much: the square of the sum over the sum of the squares; 0 for no weight."""
+    squares = float(np.sum(np.square(weights, dtype=np.float64)))
+    return float(weights.sum()) ** 2 / squares if squares else 0.0

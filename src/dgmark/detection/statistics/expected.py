@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import sqrt
 from statistics import NormalDist
 
-from dgmark.detection.results.finding import Finding
+from dgmark.detection.results.detection import Detection
 from dgmark.detection.statistics.match_null import MatchNull
 from dgmark.detection.statistics.p_values import adjusted_p
 from dgmark.watermark.rules import find_rule
@@ -39,15 +39,11 @@ def expected_p(spec: WatermarkSpec, tokens: int, *, most: bool = False, refilled
     return adjusted_p(null.tail(int(matched)), share)
 
 
-def matched_by_chance(spec: WatermarkSpec, found: Finding) -> tuple[int, int]:
+def matched_by_chance(spec: WatermarkSpec, found: Detection) -> tuple[int, int]:
     """How many of a text's pairs (or tokens) would match by chance, without the key: about from this to that many.
 
     The first is the mean under one key, sub-key and shift; the second the median under those with the most matches. A
     detection shows the likeliest ones, of which parts of the text decide as well, so its count lies between.
-
-    Args:
-        spec: the spec of the key that the detection shows.
-        found: the detection.
     """
     _, _, scored = found.counts
     mean, deviation = scored * spec.chance, sqrt(scored * spec.chance * (1 - spec.chance))
@@ -57,15 +53,9 @@ def matched_by_chance(spec: WatermarkSpec, found: Finding) -> tuple[int, int]:
 
 @lru_cache(maxsize=256)
 def tokens_needed(spec: WatermarkSpec, fpr: float, *, most: bool = False, refilled: float = 1.0) -> int | None:
-    """How many tokens must be written for an expected p-value of at most `fpr`.
+    """How many tokens must be written for an expected p-value of at most `fpr`; see `expected_p`.
 
     None if 100,000 are too few, or if the rule does not say what to expect (`Rule.expects` tells which).
-
-    Args:
-        spec: the key's spec.
-        fpr: the false-positive rate.
-        most: in 95 % of the texts, instead of the median text.
-        refilled: share of the tokens that carry the mark.
     """
 
     def found(tokens: int) -> bool:

@@ -92,17 +92,11 @@ _kept_layout = lru_cache(maxsize=_KEPT_TOKENS // FIRST_UNIT)(_layout)
 
 
 class _Grids:
-    """Sums over the parts of some grids, of each beginning and length, both in units.
+    """Sums over the parts of some grids, of each beginning and length, both in units; see `Parts`.
 
     The text 7 5 7 5 in units of one token, at distance 1: its pairs are a b a, at the places 0-1, 1-2 and 2-3. The part
     of four tokens from 0 holds a and b, the second a being an equal one: 2. The part of three from 1 holds b and a: 2.
     So the second a counts in parts that begin after token 0, where the first one begins.
-
-    Args:
-        layout: the parts.
-        left: index of the left token of each place of a pair.
-        right: index of the right one.
-        before: the last of the left tokens of equal pairs before each place; -1 for none.
 
     Attributes:
         parts: which parts hold a pair and are tested.
@@ -197,8 +191,7 @@ class Parts:
     def counts(self, places: Bool[np.ndarray, " places"]) -> Int[np.ndarray, " parts"]:
         """For each part how many of its distinct pairs are chosen, each by the earliest of its places there.
 
-        Args:
-            places: whether each place is chosen; equal pairs are chosen alike.
+        Equal pairs are chosen alike.
         """
         whole, chosen = np.array([np.count_nonzero(places & self._first_places)]), np.flatnonzero(places)
         return np.concatenate([whole, *(grids.counts(chosen) for grids in self._grids)])
@@ -206,8 +199,7 @@ class Parts:
     def sums(self, values: Int[np.ndarray, " places"]) -> Int[np.ndarray, " parts"]:
         """For each part the sum of a value of its distinct pairs, each by the earliest of its places there.
 
-        Args:
-            values: the value at each place; equal pairs have equal ones.
+        Equal pairs have equal values.
         """
         whole = np.array([values[self._first_places].sum()])
         return np.concatenate([whole, *(grids.sums(values) for grids in self._grids)])

@@ -16,7 +16,8 @@ from jaxtyping import Bool, Float, Int
 
 from dgmark.arguments.checks import is_of, shown, whole
 from dgmark.detection.reading.reader import ScoredIds
-from dgmark.detection.results.finding import Finding, Phase, PositionFigures, Uncertain
+from dgmark.detection.results.detection import Detection
+from dgmark.detection.results.figures import Phase, PositionFigures, Uncertain
 from dgmark.detection.statistics.match_null import MatchNull, residue_counts
 from dgmark.detection.statistics.p_values import adjusted_p, z_score
 from dgmark.detection.statistics.rules import DetectionSettings, Expectation, RuleOptions, TextTest
@@ -40,11 +41,8 @@ def balance_of(spec: PositionSpec, distinct: Iterable[int]) -> float:
 
     A table of N ids gives each group N / m of them (one more or less), so the groups of different tokens are not quite
     independent. U tokens have any particular groups with at most this factor times the chance m^-U; see
-    docs/statistics-position.md. All p-values are corrected for it.
-
-    Args:
-        spec: the key's spec.
-        distinct: how many distinct tokens each segment has. Segments have independent tables.
+    docs/statistics-position.md. All p-values are corrected for it. `distinct` has the number of distinct tokens of each
+    segment; segments have independent tables.
     """
     log, size, modulus = 0.0, spec.table_size, spec.modulus
     for tokens in distinct:
@@ -64,13 +62,7 @@ def _log_factorial(number: int) -> float:
 def window_statistic(
     matched: Bool[np.ndarray, "n *keys"], modulus: int, window: int = DEFAULT_WINDOW
 ) -> Float[np.ndarray, " *keys"]:
-    """The paper's z_win: the mean squared z-score of the n - window + 1 windows; 1, its mean under fair coins, if none.
-
-    Args:
-        matched: whether each token matches.
-        modulus: number of groups m.
-        window: tokens of each window.
-    """
+    """The paper's z_win: the mean squared z-score of the windows; 1, its mean under fair coins, if there is none."""
     if len(matched) < window:
         return np.ones(matched.shape[1:])
     counts = np.cumsum(matched, axis=0, dtype=np.int64)
@@ -133,16 +125,7 @@ class PositionOptions(RuleOptions):
 
 
 class PositionTest(TextTest):
-    """The test of one key on one text.
-
-    Args:
-        key: a key of rule "position".
-        tokens: the scored tokens.
-        settings: those of the detector, with `PositionOptions`.
-
-    Raises:
-        VocabularyMismatch: an id lies outside the key's vocabulary.
-    """
+    """The test of a key of rule "position" on one text, with `PositionOptions`."""
 
     options_type = PositionOptions
     figures_type = PositionFigures
@@ -172,20 +155,14 @@ class PositionTest(TextTest):
         return self.best.p_value
 
     def uncertain_because(self, share: float, level: float) -> Uncertain | None:
-        """Why this test would not find a typical mark in a text like this; None if it would.
-
-        Args:
-            share: the test's share of the rate.
-            level: the p-value to reach.
-        """
+        """Why this test would not find a typical mark in a text like this; None if it would."""
         scored, hypothesis = len(self.tokens.ids), self.hypotheses[0]
         if not scored:
             return "empty"
         typical = math.ceil(scored * self.tables.spec.typical_match)
         if adjusted_p(hypothesis.p_value_of(min(typical, hypothesis.null.largest)), share) <= level:
             return None
-        once = np.eye(1, self.tables.spec.modulus, dtype=np.int64).repeat(scored, axis=0)
-        different = replace(hypothesis, null=MatchNull.of(once))
+        different = replace(hypothesis, null=MatchNull.of_distinct(scored, self.tables.spec.modulus))
         p_different = adjusted_p(different.p_value_of(min(typical, different.null.largest)), share)
         return "repetitive" if p_different <= level else "short"
 
@@ -211,7 +188,7 @@ class PositionTest(TextTest):
         share = UNCROPPED_SHARE if spec.rotation else 1 / spec.period
         return Expectation(int(min(float(tokens), 3.3 * tokens**0.6)), match, share)
 
-    def matched_tokens(self, detection: Finding) -> Bool[np.ndarray, " n"]:
+    def matched_tokens(self, detection: Detection) -> Bool[np.ndarray, " n"]:
         """Which tokens match at the shift of a detection of this text."""
         figures = detection.figures
         shift = figures.shift if isinstance(figures, PositionFigures) else self.best.shift
@@ -220,7 +197,6 @@ class PositionTest(TextTest):
 
     @property
     def _shifts(self) -> int:
-        """How many shifts are tried."""
         if self._phase == "start":
             return 1
         return self._max_crop + 1 if self.tables.spec.rotation else self.tables.spec.period
@@ -236,10 +212,7 @@ class PositionTest(TextTest):
             return [self._hypothesis(best, 1 / spec.period)]
         crop = self._likeliest_crop()
         self._matching(0, crop)
-        return [
-            self._hypothesis(0, UNCROPPED_SHARE),
-            self._hypothesis(crop, (1 - UNCROPPED_SHARE) / self._max_crop),
-        ]
+        return [self._hypothesis(0, UNCROPPED_SHARE), self._hypothesis(crop, (1 - UNCROPPED_SHARE) / self._max_crop)]
 
     def _matching(self, *shifts: int) -> list[Bool[np.ndarray, " n"]]:
         """Which tokens match at each of these shifts; what shifts need of one segment is computed together."""

@@ -11,7 +11,8 @@ from jaxtyping import Bool, Float
 
 from dgmark.detection.reading.reader import ScoredIds
 from dgmark.detection.reading.surprisal import SurprisalModel
-from dgmark.detection.results.finding import TOKENS, Finding, RuleFigures, TokenSpan, Uncertain
+from dgmark.detection.results.detection import Detection
+from dgmark.detection.results.figures import TOKENS, RuleFigures, TokenSpan, Uncertain
 from dgmark.errors import DgmarkError, SettingsError, each
 from dgmark.watermark.key import WatermarkKey
 
@@ -128,7 +129,7 @@ class TextTest(ABC):
             `subkey`, `subkey_confidence` and `num_tokens_scored` (by default all tokens that were read).
         """
 
-    def matched_tokens(self, detection: Finding) -> Bool[np.ndarray, " n"] | None:  # noqa: ARG002
+    def matched_tokens(self, detection: Detection) -> Bool[np.ndarray, " n"] | None:  # noqa: ARG002
         """Which tokens match at the shift, or under the sub-key, of a detection of this text; None if none are shown.
 
         Without this, `dgmark detect --show` and reports mark no single tokens.
@@ -211,14 +212,8 @@ def language_model(
 ) -> SurprisalModel | None:
     """The language model that reads along, loaded if it is named, once each key's rule is known to take weights.
 
-    Args:
-        model: the model, or what `load_surprisal_model` takes: "builtin", a folder, a GGUF file, a hub id, an address.
-        keys: the keys, of one tokenizer.
-        context: of a model that is named, the most tokens that it reads at once.
-
-    Raises:
-        SettingsError: the rule of a key takes no weights, or there is a context and no model.
-        ModelError: the model cannot be loaded.
+    A name is what `load_surprisal_model` takes: "builtin", a folder, a GGUF file, a hub id, an address; the context is
+    the most tokens that such a model reads at once. The keys are of one tokenizer.
     """
     for key in keys if model is not None else ():
         check_weighs(key)
@@ -232,11 +227,7 @@ def language_model(
 
 
 def options_for(keys: Sequence[WatermarkKey], options: Mapping[str, Any]) -> list[RuleOptions]:
-    """The options of each key's test: those of some options that its rule has.
-
-    Raises:
-        SettingsError: the rule of no key has such an option, or a value is invalid.
-    """
+    """The options of each key's test: those that its rule has. One that no rule has is a SettingsError."""
     kinds = [rule_test(key).options_type for key in keys]
     known = {kind: {field.name for field in fields(kind)} for kind in kinds}
     for name in options.keys() - set().union(*known.values()):

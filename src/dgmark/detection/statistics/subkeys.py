@@ -44,13 +44,6 @@ def confidence_in(
 
     By Bayes, the sub-keys equally likely before. With weights, the odds of a match grow with the weight of a pair, and
     the strength is that of a pair of mean weight.
-
-    Args:
-        subkey: the sub-key.
-        evidence: that of the text.
-        hashes: those of its pairs.
-        subkeys: how many sub-keys there are.
-        inside: which of the distinct pairs bear the mark.
     """
     (heads,) = evidence.sums_by_subkey(hashes, subkeys, inside)
     logs = np.logaddexp.reduce(evidence.log_ratios(heads, inside, STRENGTHS), axis=0)

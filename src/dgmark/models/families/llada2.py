@@ -86,17 +86,7 @@ def glm4_moe_config(
     supported: Mapping[str, tuple[Any, ...]] = SUPPORTED | {"expert_capacity": (None, 0)},
     **fields: Any,
 ) -> Glm4MoeConfig:
-    """LLaDA 2's configuration for transformers' Glm4Moe class.
-
-    Args:
-        checkpoint: the checkpoint.
-        names: see `decoder_config`.
-        supported: see `decoder_config`.
-        fields: see `decoder_config`.
-
-    Raises:
-        CheckpointFormat: a switch has a value that cannot be loaded, or a field is missing.
-    """
+    """LLaDA 2's configuration for transformers' Glm4Moe class; see `decoder_config`."""
     hidden, heads = checkpoint.require("hidden_size", "num_attention_heads")
     nested = checkpoint.config.get("rope_parameters") or {}  # where transformers 5 writes it
     rotary = nested.get("partial_rotary_factor", checkpoint.config.get("partial_rotary_factor", 0.5))

@@ -78,12 +78,7 @@ register_checkpoint_conversion_mapping(
 
 
 def block_routed_config(checkpoint: Checkpoint) -> Glm4MoeConfig:
-    """LLaDA 2.2's configuration for its network.
-
-    Raises:
-        CheckpointFormat: a switch has a value that cannot be loaded, or a field is missing, or a block admits fewer
-            experts than a position uses.
-    """
+    """LLaDA 2.2's configuration for its network; a block must admit as many experts as a position uses."""
     capacity, used = checkpoint.require("expert_capacity", "num_experts_per_tok")
     if type(capacity) is not int or capacity < used:
         raise CheckpointFormat(

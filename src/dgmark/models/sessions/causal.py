@@ -58,9 +58,6 @@ class CausalSession(WindowSession):
         origin: "canvas" counts the blocks from column 0, "response" from the start of the first `begin`.
         shift: 1 if the hidden state at i - 1 predicts position i, else 0.
         padding: number of padding columns at the left of each row of the first `begin`.
-
-    Raises:
-        SettingsError: the cache is neither "none" nor "prefix", or there is padding where blocks are counted from it.
     """
 
     def __init__(

@@ -52,14 +52,7 @@ class RowSession(ABC):
 
 
 class WindowSession(RowSession):
-    """Rows whose forwards may be of a window on top of cached keys and values.
-
-    Args:
-        network: a decoder class of transformers, with its output matrix.
-        cache: what the session keeps between forwards.
-        shift: 1 if the hidden state at i - 1 predicts position i, else 0.
-        padding: number of padding columns at the left of each row of the first `begin`.
-    """
+    """Rows whose forwards may be of a window on top of cached keys and values; see `CausalSession`."""
 
     def __init__(
         self,

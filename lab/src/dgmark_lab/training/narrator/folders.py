@@ -14,9 +14,8 @@ from dgmark.checkpoint.families import BLOCK_LLAMA
 from dgmark.checkpoint.folder import read_object
 from dgmark.errors import SettingsError
 from dgmark.files.outputs import atomic_folder
-from dgmark.models.assembly import ADAPTERS, MASK
+from dgmark.models.assembly import ADAPTERS, MASK, smollm2
 from dgmark.models.assembly import BASE as PARTS
-from dgmark.models.builtin_base import smollm2
 from dgmark_lab.training.corpus import write_json
 from dgmark_lab.training.narrator.adapter import AdaptedLlama
 from dgmark_lab.training.run import STATE, load_state

@@ -14,7 +14,7 @@ from transformers import LlamaForCausalLM
 
 from dgmark.checkpoint.tokenizer import read_tokenizer
 from dgmark.errors import CheckpointFormat
-from dgmark.models.builtin_base import write_base
+from dgmark.models.assembly import write_base
 from dgmark_lab.toml_files import read_toml
 from dgmark_lab.training.config import BlockMasking, NarratorConfig
 from dgmark_lab.training.corpus import file_hash

@@ -62,14 +62,10 @@ def _wrapped(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 class _Line(NamedTuple):
-    """A line of one word, or of a few letters.
+    """A line of one word, or of a few letters: its number among all lines, and the characters of the word and of the
+    line.
 
-    Attributes:
-        number: its number among all lines.
-        start: the first character of the word (of the line, if it holds other than one word).
-        end: the character after the word.
-        line_start: the first character of the line.
-        line_end: the character after the line.
+    A line that holds other than one word has its own start and end as those of the word.
     """
 
     number: int
@@ -131,7 +127,6 @@ def _short_lines(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _usual_distance(run: Sequence[_Line]) -> int:
-    """How many lines most lines of a run lie apart."""
     return Counter(after.number - line.number for line, after in pairwise(run)).most_common(1)[0][0]
 
 

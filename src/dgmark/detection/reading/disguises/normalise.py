@@ -186,7 +186,6 @@ def _narrowed(run: re.Match[str]) -> str:
 
 @cache
 def _shapes() -> dict[int, str]:
-    """The letters that are shapes of others."""
     letters = {}
     for letter in (chr(code) for codes in _SHAPES for code in codes):
         meant = unicodedata.normalize("NFKC", letter).strip("()")
@@ -203,10 +202,8 @@ def _shapes() -> dict[int, str]:
 def fold_homoglyphs(mapped: MappedText) -> MappedText:
     """Replace look-alike letters by ASCII letters in words that also hold ASCII letters; other words stay unchanged.
 
-    A word of look-alikes alone is taken for what the words around it are.
-
-    Raises:
-        MissingExtra: the package `confusable-homoglyphs` is not installed.
+    A word of look-alikes alone is taken for what the words around it are. This needs the package
+    `confusable-homoglyphs`.
     """
     with needed_extra("normalise", "finding look-alike letters", "confusable-homoglyphs"):
         from confusable_homoglyphs import confusables
@@ -291,10 +288,8 @@ STEPS: dict[str, Callable[[MappedText], MappedText]] = {
 
 
 def normalise(text: str, steps: Sequence[str]) -> tuple[MappedText, tuple[str, ...]]:
-    """Apply steps, which `checked_steps` gives, in their fixed order.
-
-    Returns:
-        The normalised text, and the names of the steps that changed it.
+    """Apply steps, which `checked_steps` gives, in their fixed order: the text, and the names of the steps that changed
+    it.
     """
     mapped, changed = MappedText.of(text), list[str]()
     for name, step in STEPS.items():
@@ -305,12 +300,7 @@ def normalise(text: str, steps: Sequence[str]) -> tuple[MappedText, tuple[str, .
 
 
 def checked_steps(steps: Sequence[str]) -> tuple[str, ...]:
-    """The steps that are named, once checked; "all" stands for every step.
-
-    Raises:
-        SettingsError: no step has one of these names.
-        MissingExtra: a package that a step needs is not installed.
-    """
+    """The steps that are named, once checked, with the packages that they need; "all" stands for every step."""
     names = list(several(steps, "normalisation steps"))
     for name in names:
         if not isinstance(name, str) or name not in ("all", *STEPS):

@@ -52,14 +52,12 @@ class TextReading:
 
 
 def readings(content: Content, steps: Sequence[str] = ()) -> list[TextReading]:
-    """What is scored: a text as it is and, if that changes it, with the steps applied and its layout undone.
+    """What is scored: a text as it is and, if that changes it, with the steps applied and its layout undone; ids as
+    they are.
 
     The layout is what stands around the words: two columns of a page, signs of quoting before lines, signs of markup,
     if they touch more than an eighth of the words, what stands between words in place of a space, line ends that wrap
     lines or stand after each few words, and curly quotation marks, dashes and dots.
-
-    Returns:
-        One or two readings. Ids have one.
     """
     as_it_is = TextReading(content)
     if not isinstance(content, str):
