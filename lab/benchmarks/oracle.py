@@ -120,7 +120,7 @@ def _draws(model: LoadedModel, row: dict[str, Any], key: WatermarkKey) -> Iterat
             places = Places(proposer.window(ids, rows, low, high - low), rows, torch.tensor([place - low]))
             draw = keyed_draw(batch.side, config, places, torch.tensor([True]), fixed_shapes=True)
             assert draw is not None
-            moved = draw.apply(shares.clone())
+            moved = draw.apply(shares.clone(), shares.sum(-1))
             yield shares.gather(-1, moved.tokens)[0].double(), moved, token
             ids[0, canvas.start + place] = token
             logits = session.step(ids, rows, *columns)

@@ -224,7 +224,7 @@ def test_a_keyed_draw_leaves_deletions_and_insertions_their_probability() -> Non
         draw = keyed_draw(side, DecodeConfig(), Places.all_of(window), every, bitless=bitless)
         assert draw is not None
         after = before.clone()
-        draw.apply(after)
+        draw.apply(after, after.sum(-1))
         after /= after.sum(-1, keepdim=True)
         assert (after[:, list(TOY.edit_ids)] - before[:, list(TOY.edit_ids)]).abs().max() < 1e-12
         assert (after - before).abs().max() > 1e-3

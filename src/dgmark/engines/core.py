@@ -178,7 +178,7 @@ def keyed_logits(
         weights = filter_weights(weights, config.top_k, config.top_p)
     before, keyed = weights.log(), block.keyed(config)
     if keyed is not None:
-        keyed.apply(weights)
+        keyed.apply(weights, weights.sum(-1))
     return before.view_as(logits), weights.log().view_as(logits)
 
 

@@ -193,8 +193,9 @@ def matching_pairs(
         number: the number of the sub-key, or of each pair's; 0 for a key without sub-keys.
         hashed: computes the hash.
     """
-    hashes = hashed(words | number // _OUTPUT_BITS << 2 * _ID_BITS, key)
-    matches: Words = (hashes >> number % _OUTPUT_BITS) & 1 == 1
+    # a shift and a mask, as divisions of arrays take long
+    hashes = hashed(words | number >> 6 << 2 * _ID_BITS, key)
+    matches: Words = (hashes >> (number & _OUTPUT_BITS - 1)) & 1 == 1
     return matches
 
 

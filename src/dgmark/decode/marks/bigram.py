@@ -15,11 +15,11 @@ from torch.nn.functional import pad
 
 from dgmark.decode.config import DecodeConfig
 from dgmark.decode.marks.keyed_side import KeyedSide
+from dgmark.decode.marks.pair_signs import pair_signs, pair_signs_on
 from dgmark.decode.marks.rules import UNUSED_WITHOUT_ORDER, Places, Window
-from dgmark.decode.marks.siphash import TensorSipHash
 from dgmark.errors import SettingsError
 from dgmark.models.host import waits
-from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key, pair_words
+from dgmark.watermark.bigram import BigramSpec, pair_key, pair_words
 from dgmark.watermark.hashes import Words
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as
@@ -82,12 +82,12 @@ class BigramSide(KeyedSide):
     fixed_shapes: bool = False
 
     _bits: _Bits = field(init=False)
-    _hash: TensorSipHash = field(init=False)
 
     def __post_init__(self) -> None:
         """Make what no captured step may make."""
         object.__setattr__(self, "_bits", _Bits.of(self.nearest, self.farthest, self.number.device))
-        object.__setattr__(self, "_hash", TensorSipHash(self.number.device))
+        if self.number.is_cuda:
+            pair_signs_on(self.number.device)
 
     @classmethod
     def kind(cls, key: WatermarkKey) -> tuple[int, int, str | None]:
@@ -197,8 +197,10 @@ class BigramSide(KeyedSide):
         neighbours = self._beside(text, places)
         equal = neighbours[:, :, None] == neighbours[:, None]
         neighbours = neighbours.masked_fill((equal & self._bits.nearer).any(-1), -1)
-        # 2. The pairs that are asked for, (places, candidates, bits): each of them is asked of one candidate.
-        asked = (neighbours >= 0)[:, None] & (tokens >= 0)[:, :, None]
+        # 2. The pairs that are asked for, (places, candidates, bits): each of them is asked of one candidate. With a -1
+        # the word of a pair is negative.
+        words = (neighbours * self._bits.of_neighbour)[:, None] | tokens[:, :, None] * self._bits.of_token
+        asked = words >= 0
         # In 5 . 8 candidate 5 completes (5, 8) with the 8 on its right, and candidate 8 with the 5 on its left: the bit
         # is asked of candidate 8. The other is one on the right of a candidate that is also on the left, with a
         # neighbour that is also a candidate.
@@ -207,7 +209,6 @@ class BigramSide(KeyedSide):
         asked_right = asked[..., 1::2]
         asked_right &= left.all(-1, keepdim=True) | right.all(1, keepdim=True)
         # 3. Their bits: of all pairs where shapes are fixed or the host would wait, else of those asked for.
-        words = torch.addcmul(neighbours[:, None] * self._bits.of_neighbour, tokens[:, :, None], self._bits.of_token)
         if not self.nearest:
             own = (tokens >= 0) & self.marked(places.rows)[:, None]
             asked = torch.cat([own[..., None], asked], -1)
@@ -216,10 +217,10 @@ class BigramSide(KeyedSide):
         if self.fixed_shapes or waits(asked):
             rows, canvas = places.rows[:, None, None], canvas[:, None, None]
             return self.signs_of_pairs(words, rows) * (asked & ~_among(words | canvas << _PAIR_BITS, held))
-        at = asked.numpy().nonzero()
-        which, own, signs = canvas.numpy()[at[0]], words.numpy()[at], np.zeros(asked.shape, np.int8)
-        found = self.signs_of_pairs(torch.from_numpy(own), torch.from_numpy(rows.numpy()[which]))
-        signs[at] = found.numpy() * ~_among(own | which << _PAIR_BITS, held.numpy())
+        mask, signs = asked.numpy(), np.zeros(asked.shape, np.int8)
+        pairs, which = words.numpy()[mask], canvas.numpy().repeat(np.count_nonzero(mask, (1, 2)))
+        found = self.signs_of_pairs(torch.from_numpy(pairs), torch.from_numpy(rows.numpy()[which]))
+        signs[mask] = found.numpy() * ~_among(pairs | which << _PAIR_BITS, held.numpy())
         return torch.from_numpy(signs)
 
     def closing_bits(self, before: Window, after: Window, places: Places) -> Int[Tensor, " places"]:
@@ -271,13 +272,8 @@ class BigramSide(KeyedSide):
 
     def signs_of_pairs(self, words: Int[Tensor, "..."], rows: Int[Tensor, "..."]) -> Int8[Tensor, "..."]:
         """1 or -1 for the bit of each pair, 1 or 0, under the key of its row."""
-        if self.fixed_shapes or waits(words):
-            bits = matching_pairs(words, (self.first[rows], self.second[rows]), self.number[rows], self._hash)
-            return 2 * bits.view(torch.int8) - 1
-        # numpy has less to do for each operation
-        at, held = rows.numpy(), (self.first.numpy(), self.second.numpy(), self.number.numpy())
-        first, second, number = (values[at] for values in held)
-        return torch.from_numpy(2 * matching_pairs(words.numpy(), (first, second), number).view(np.int8) - 1)
+        signs: Tensor = pair_signs(words, rows, self.first, self.second, self.number)
+        return signs
 
     def _pairs_in_text(self, text: Int[Tensor, "canvases columns"]) -> Int[Tensor, " known"]:
         """The pairs of committed tokens of each canvas, ascending; negative where there is none."""

@@ -11,10 +11,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.steps.open_rows import CommittedRows, OpenRows, RowsAfter
+from dgmark.decode.steps.open_rows import OpenRows, RowsAfter
 from dgmark.decode.steps.proposals import Candidates
 from dgmark.decode.steps.selection import Choice, alternatives
-from dgmark.models.host import on_host
+from dgmark.models.host import on_host, true_on_host
 
 
 @runtime_checkable
@@ -24,9 +24,7 @@ class Steps(Protocol):
     def in_block(self, masked: Tensor) -> Tensor:
         """The places of the active block, of an array over the region."""
 
-    def committed(
-        self, open_rows: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None
-    ) -> CommittedRows:
+    def committed(self, open_rows: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None) -> RowsAfter:
         """The rows once the candidates at the chosen places are committed."""
 
     def read_ahead(self, after: RowsAfter, which: Tensor) -> OpenRows:
@@ -71,7 +69,7 @@ def step_with_lookahead(
     tried, row, counts = tried.at(at), row[at], exists.sum(1)
     first, has_choice = counts.cumsum(0) - counts, counts > 1
     # a complete row needs no forward, unless it is compared with others
-    needed = (tried.unfinished & ~(tried.complete & ~has_choice[row])).nonzero()[:, 0]
+    needed = true_on_host(tried.unfinished & ~(tried.complete & ~has_choice[row].numpy()))
     if not len(needed):
         return tried.at(first), read, open_rows.at(needed)
     ahead = steps.read_ahead(tried, needed)

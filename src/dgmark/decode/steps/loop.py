@@ -23,7 +23,7 @@ from dgmark.decode.config import DecodeConfig
 from dgmark.decode.marks.rules import DecodeSide
 from dgmark.decode.steps.canvas import Canvas, Commits
 from dgmark.decode.steps.lookahead import step_with_lookahead
-from dgmark.decode.steps.open_rows import CommittedRows, OpenRows, Rows, RowsAfter
+from dgmark.decode.steps.open_rows import OpenRows, Rows, RowsAfter
 from dgmark.decode.steps.proposals import Candidates, Proposer
 from dgmark.decode.steps.round_trip import RoundTrip
 from dgmark.decode.steps.selection import MOST_EDITING_STEPS, Choice, blocks_to_fill, choose, quotas, surviving_edits
@@ -71,12 +71,11 @@ class Loop:
         self.proposer = Proposer(model, canvas, config, side, seeds)
         self.watch = LogitsWatch(traits.name, model.vocab_size, self.proposer.forbidden, config.temperature)
         self.ends = torch.tensor(model.end_ids if canvas.stops else (), dtype=torch.long).to(device)
-        every = torch.arange(len(canvas.ids), device=device)
-        marked = side.marked(every)
+        marked = self.proposer.marked
         self.marked = marked.cpu()
         # in unmarked rows every candidate matches: a lookahead has nothing to compare
         self.widths = None if config.lookahead == 1 else torch.where(marked, config.lookahead, 1)
-        self.settled = torch.zeros_like(every, dtype=torch.bool)
+        self.settled = torch.zeros_like(marked)
         self.numbers = torch.arange(len(canvas.masked) + 1, device=device)
         self.steps = self.forwards = 0
 
@@ -188,9 +187,7 @@ class Loop:
             after, candidates, still_open = step_with_lookahead(self.config, self, open_rows, choice, unsettled)
         return self._commits(after, candidates), still_open, after.rows.at(after.closed)
 
-    def committed(
-        self, open_rows: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None
-    ) -> CommittedRows:
+    def committed(self, open_rows: OpenRows, chosen: Tensor, unsettled: Tensor, row: Tensor | None = None) -> RowsAfter:
         """The rows once the candidates at these places are committed.
 
         Args:
@@ -218,7 +215,7 @@ class Loop:
         left = counts[:, self.block.high - 1]  # in the block, as nothing before it is masked
         region = ids[:, self.canvas.start : self.canvas.start + masked.shape[1]]
         ended = (counts < torch.isin(region, self.ends)).any(1)
-        return CommittedRows(replace(rows, ids=ids, masked=masked, left=left), chosen, unsettled, ended, counts[:, -1])
+        return RowsAfter(replace(rows, ids=ids, masked=masked, left=left), chosen, unsettled, ended, counts[:, -1])
 
     def read_ahead(self, after: RowsAfter, which: Int[Tensor, " n"]) -> OpenRows:
         """Some of the rows after a step, by their places here, with the candidates of a forward on their canvases."""
@@ -327,7 +324,7 @@ class Loop:
             matched=of_chosen(candidates.matched),
             edited=of_chosen(candidates.edited),
             had_choice=torch.from_numpy(had_choice),
-            finished=torch.from_numpy(number[after.complete.numpy()]),
+            finished=torch.from_numpy(number[after.complete]),
             forwards=self.forwards,
             stop=self.block.high,
         )

@@ -4,14 +4,16 @@ Rows have something left to do in the active block: they are open. Their arrays 
 says which rows of the batch these are.
 
 Canvases and candidates are on the model's device. Which rows there are, and how much each has to do, is known on the
-host, which reads it once a step (`CommittedRows.read`), and computes with it in numpy: a few numbers cost less there.
+host, which reads it once a step (`RowsAfter.read`), and computes with it in numpy: a few numbers cost less there.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dgmark.decode.steps.proposals import Candidates
@@ -116,38 +118,7 @@ class OpenRows:
 
 @dataclass(frozen=True)
 class RowsAfter:
-    """Rows after the commits of a step, as the host knows them once it has read these (`CommittedRows.read`).
-
-    Attributes:
-        rows: the rows.
-        chosen: the places of the block that were committed.
-        unfinished: whether something is left to do in the block.
-        complete: whether the row is complete.
-    """
-
-    rows: Rows
-    chosen: Bool[Tensor, "rows window"]
-    unfinished: Bool[Tensor, " rows"]
-    complete: Bool[Tensor, " rows"]
-
-    @property
-    def open(self) -> Int[Tensor, " open"]:
-        """The places of the rows that are still open."""
-        return true_on_host(self.unfinished.numpy() & ~self.complete.numpy())
-
-    @property
-    def closed(self) -> Int[Tensor, " closed"]:
-        """The places of the rows that go on with the next block."""
-        return true_on_host(~self.unfinished.numpy() & ~self.complete.numpy())
-
-    def at(self, which: Int[Tensor, " some"]) -> "RowsAfter":
-        """Some of these rows, by their places here."""
-        return RowsAfter(self.rows.at(which), self.chosen[which], self.unfinished[which], self.complete[which])
-
-
-@dataclass(frozen=True)
-class CommittedRows:
-    """Rows after the commits of a step, on the device; so is their `left`.
+    """Rows after the commits of a step: on the device, `left` of the rows too, until the host has read them.
 
     Attributes:
         rows: the rows.
@@ -163,13 +134,37 @@ class CommittedRows:
     ended: Bool[Tensor, " rows"]
     masked: Int[Tensor, " rows"]
 
-    def read(self, candidates: Candidates, *others: Tensor) -> tuple[RowsAfter, Candidates, list[Tensor]]:
+    def read(self, candidates: Candidates, *others: Tensor) -> tuple["RowsAfter", Candidates, list[Tensor]]:
         """The same on the host, with the candidates of the step and other tensors, with one wait for all."""
         chosen, unsettled, ended, masked, left, *read = on_host(
             *(self.chosen, self.unsettled, self.ended, self.masked, self.rows.left, *candidates, *others)
         )
-        # a row is complete if it is full and not to be edited, or has ended
-        unfinished = (left.numpy() > 0) | unsettled.numpy()
-        complete = ended.numpy() | (masked.numpy() == 0) & ~unfinished
-        after = RowsAfter(replace(self.rows, left=left), chosen, *map(torch.from_numpy, (unfinished, complete)))
+        after = RowsAfter(replace(self.rows, left=left), chosen, unsettled, ended, masked)
         return after, Candidates(*read[: len(candidates)]), read[len(candidates) :]
+
+    @property
+    def unfinished(self) -> NDArray[np.bool_]:
+        """Whether something is left to do in the block, once it is read."""
+        unfinished: NDArray[np.bool_] = (self.rows.left.numpy() > 0) | self.unsettled.numpy()
+        return unfinished
+
+    @property
+    def complete(self) -> NDArray[np.bool_]:
+        """Whether the row is complete: it has ended, or is full and not to be edited."""
+        complete: NDArray[np.bool_] = self.ended.numpy() | (self.masked.numpy() == 0) & ~self.unfinished
+        return complete
+
+    @property
+    def open(self) -> Int[Tensor, " open"]:
+        """The places of the rows that are still open."""
+        return true_on_host(self.unfinished & ~self.complete)
+
+    @property
+    def closed(self) -> Int[Tensor, " closed"]:
+        """The places of the rows that go on with the next block."""
+        return true_on_host(~self.unfinished & ~self.complete)
+
+    def at(self, which: Int[Tensor, " some"]) -> "RowsAfter":
+        """Some of these rows, by their places here."""
+        some = (values[which] for values in (self.chosen, self.unsettled, self.ended, self.masked))
+        return RowsAfter(self.rows.at(which), *some)

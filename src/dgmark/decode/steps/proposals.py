@@ -44,8 +44,8 @@ def keyed_shares(
 
         shares    .4  .3  .1  .2
         signs      1  -1  -1   0
-        parts     .4   0   0   0  and   0  .3  .1   0
-        mass      .4  and  .4                            (all of the zeros moves)
+        mass      .4  of the ones, and  .4  of the zeros
+        moved      1  of either: all of the zeros moves, by which the ones double
         after     .8   0   0  .2
 
     Args:
@@ -55,17 +55,16 @@ def keyed_shares(
         bias: the probabilities of ones are then multiplied by exp(bias), and all divided by what this adds: no longer
             unbiased.
     """
-    kinds = torch.arange(1, -2, -2, dtype=shares.dtype, device=shares.device)[:, None]  # 1 and -1
-    # for each bit, which candidates are ones and which are zeros: (bits, k, 2, candidates)
-    sides = (signs.permute(2, 0, 1)[:, :, None] == kinds).contiguous()
-    strength, total = alpha * kinds, shares.sum(-1, keepdim=True) if bias else None
-    for side in sides:
-        parts = shares[:, None] * side
-        mass = parts.sum(-1, keepdim=True)
-        moved = strength * mass.amin(1, keepdim=True)  # to the ones, from the zeros; 0 where there is none of either
-        shares = shares + torch.bmm((moved / mass.clamp(min=_TINY)).mT, parts)[:, 0]
+    kinds = torch.arange(1, -2, -2, dtype=signs.dtype, device=signs.device)[:, None]  # 1 and -1
+    # 1 for each candidate that is a one, and for each that is a zero, (bits, k, 2, candidates); and -1 for the zeros
+    sides = (signs.permute(2, 0, 1).contiguous()[:, :, None] == kinds).to(shares.dtype)
+    least, total = shares.new_full((1, 1, 1), _TINY), shares.sum(-1, keepdim=True) if bias else None
+    for side, signed in zip(sides, sides * kinds, strict=True):
+        mass = torch.baddbmm(least, side, shares[:, :, None])  # of the ones and of the zeros; never 0
+        moved = mass.amin(1, keepdim=True) / mass  # as parts of them
+        shares = torch.addcmul(shares, shares, torch.bmm(moved.mT, signed)[:, 0], value=alpha)
         if total is not None:
-            shares = torch.where(side[:, 0], shares * math.exp(bias), shares)
+            shares = torch.addcmul(shares, shares, side[:, 0], value=math.expm1(bias))
             shares = shares * (total / shares.sum(-1, keepdim=True))
     return shares
 
@@ -86,12 +85,11 @@ class KeyedDraw:
     alpha: float
     bias: float
 
-    def apply(self, weights: Float[Tensor, "k vocab"]) -> "KeyedWeights":
-        """Move mass in these weights, in place."""
-        rows = weights if self.at is None else weights[self.at]
+    def apply(self, weights: Float[Tensor, "k vocab"], mass: Float[Tensor, " k"]) -> "KeyedWeights":
+        """Move mass in these weights, in place; `mass` is what each place has in all."""
+        rows, least = (each if self.at is None else each[self.at] for each in (weights, MIN_SHARE * mass))
         top, tokens = rows.topk(min(CANDIDATES, weights.shape[-1]), -1)
-        before, mass = top.double(), rows.sum(-1, keepdim=True)
-        signs = self.signs(tokens.masked_fill(top < MIN_SHARE * mass, -1))
+        before, signs = top.double(), self.signs(tokens.masked_fill(top < least[:, None], -1))
         after = keyed_shares(before, signs, self.alpha, self.bias)
         if self.at is None:
             weights.scatter_(1, tokens, after.to(weights.dtype))
@@ -161,8 +159,9 @@ def keyed_draw(
         return side.signs(tokens if bitless is None else tokens.masked_fill(torch.isin(tokens, bitless), -1), places)
 
     if fixed_shapes or waits(places.canvas):
-        only = 1 if masked is None else masked[:, None, None]
-        return KeyedDraw(lambda tokens: signs(tokens, places) * only, None, *strength)
+        if masked is None:
+            return KeyedDraw(lambda tokens: signs(tokens, places), None, *strength)
+        return KeyedDraw(lambda tokens: signs(tokens, places) * masked[:, None, None], None, *strength)
     reached = side.reached(places).numpy()
     at = true_on_host(reached if masked is None else reached & masked.numpy())
     return KeyedDraw(lambda tokens: signs(tokens, places.at(at)), at, *strength) if len(at) else None
@@ -214,7 +213,7 @@ def draw(weights: Float[Tensor, "k vocab"], uniforms: Float[Tensor, " k"]) -> In
 
     This needs one random number for each position instead of one for each token of the vocabulary.
     """
-    mass = weights.cumsum(-1, dtype=torch.float64)
+    mass = weights.to(torch.float64, copy=True).cumsum_(-1)  # which takes half the memory of a cumsum with a dtype
     # u * total may round up to total, above which there is no token; then it is 0
     target = (uniforms.to(torch.float64) * mass[:, -1]) % mass[:, -1]
     # weights of NaN have no token either; what comes of them must still be an id until the fault is reported
@@ -298,7 +297,7 @@ def propose(
     rewarded = weights.log() if tempered and not config.greedy else logits
     # 2. the candidates, once keyed bits have moved mass between tokens
     mass = weights.sum(-1)
-    moved = None if keyed is None else keyed.apply(weights)
+    moved = None if keyed is None else keyed.apply(weights, mass)
     tokens = weights.argmax(-1) if config.greedy else _drawn(weights, uniforms[:, 0], noise)
     weight = weights.gather(-1, tokens[:, None])[:, 0]
     # 3. what they are worth, and whether each had a choice: by its probability before any keyed bit
@@ -314,7 +313,8 @@ def propose(
 
 def sampled_weights(permitted: Float[Tensor, "k vocab"], config: DecodeConfig) -> Float[Tensor, "k vocab"]:
     """The tempered, filtered distribution of these logits, not renormalised; at temperature 0 the model's own."""
-    weights = torch.softmax(permitted / (config.temperature or 1.0), -1)
+    tempered = permitted if config.temperature in (0, 1) else permitted / config.temperature
+    weights = torch.softmax(tempered, -1)
     return weights if config.greedy else filter_weights(weights, config.top_k, config.top_p)
 
 
@@ -413,11 +413,9 @@ class Proposer:
         self._draws = Draws(seeds, canvas.positions, config.lookahead)
         # of fixed noise: the first place of the block, the rows that began it, and (window, vocab) for each
         self._fixed: tuple[int, Tensor, Tensor] | None = None
-        self._canvas, self._mask_id, self._none = (
-            canvas,
-            model.mask_id,
-            torch.zeros((), dtype=torch.bool, device=device),
-        )
+        self._canvas, self._mask_id = canvas, model.mask_id
+        self._none = torch.zeros((), dtype=torch.bool, device=device)
+        self.marked = side.marked(torch.arange(len(canvas.ids), device=device))
         # the mask, rows of padding, which stand for no token, and ends where the text goes on
         forbidden = {model.mask_id, *range(model.tokenizer.vocab_size, model.vocab_size), *canvas.forbidden}
         edit_ids = traits_of(model).edit_ids or ()
@@ -514,5 +512,6 @@ class Proposer:
     def window(self, ids: Tensor, rows: Tensor, low: int, width: int) -> Window:
         """The places from `low` on, of canvases that come from these rows of the decode."""
         positions = self._canvas.positions[low : low + width].expand(len(ids), -1)
-        start, marked = self._canvas.start + low, self._side.marked(rows)
-        return Window(ids, start, positions, self._canvas.text, self._mask_id, rows, marked)
+        return Window(
+            ids, self._canvas.start + low, positions, self._canvas.text, self._mask_id, rows, self.marked[rows]
+        )

@@ -111,12 +111,12 @@ class RoundTrip:
         """
         short = []
         first, stop = max(text[0], start - _MARGIN), min(text[1], start + tokens.shape[1] + _MARGIN)
-        given = on_host(canvas[:, first:stop], tokens, order, members, quota, quota if width is None else width)
+        given = on_host(canvas[:, first:stop], tokens, order, members, quota, *(() if width is None else (width,)))
         found = np.zeros(tokens.shape, np.bool_)
         rows = zip(*(values.tolist() for values in given), strict=True)
-        for row, (ids, drawn, places, count, wanted, among) in enumerate(rows):
+        for row, (ids, drawn, places, count, wanted, *among) in enumerate(rows):
             around = Surroundings(ids, start - first, first > text[0], stop < text[1])
-            enough = wanted if width is None else wanted - 1 + among
+            enough = wanted - 1 + among[0] if among else wanted
             failed, good = self._row(around, drawn, places[:count], wanted, enough)
             found[row, failed] = True
             short.append(good < min(wanted, count))
