@@ -81,10 +81,10 @@ def new_pairs(
     text: list[int], place: int, candidates: list[int], nearest: int, farthest: int
 ) -> dict[int, list[tuple[int, int] | None]]:
     """The pairs that each candidate would complete, the nearest first and left before right; None for one that is not
-    new: the text holds it, or it was counted at this place. Those with a token on the left are counted first, but after
-    the pair of a token with itself."""
+    new: the text holds it, or it was counted at this place. Those with a token on the left are counted first, and the
+    pair of a token with itself comes last."""
     distances = range(nearest, farthest + 1)
-    offsets = [*([0] if nearest == 0 else []), *(-d for d in distances if d), *(d for d in distances if d)]
+    offsets = [*(-d for d in distances if d), *(d for d in distances if d), *([0] if nearest == 0 else [])]
     known = {at for at, token in enumerate(text) if token >= 0}
     counted = {(text[at], text[at + d]) for at in known for d in distances if at + d in known}
     found: dict[int, dict[int, tuple[int, int]]] = {token: {} for token in candidates}
@@ -95,7 +95,7 @@ def new_pairs(
             if pair not in counted:
                 counted.add(pair)
                 found[token][offset] = pair
-    order = sorted(offsets, key=lambda offset: (abs(offset), offset))
+    order = sorted(offsets, key=lambda offset: (offset == 0, abs(offset), offset))
     return {token: [found[token].get(offset) for offset in order] for token in candidates}
 
 

@@ -177,7 +177,7 @@ class BigramSide(KeyedSide):
     def signs(self, tokens: Int[Tensor, "places candidates"], places: Places) -> Int8[Tensor, "places candidates bits"]:
         """The bits of the new pairs of each candidate: those with the nearest tokens first, left before right.
 
-        At distance 0 the pair of a candidate with itself comes before all of them.
+        At distance 0 the pair of a candidate with itself comes after all of them.
 
         A test counts each pair of a text once, so a pair that the text already has is none, nor is one that the
         candidate completes for a second time. A draw is unbiased only if each bit of the key comes once: a pair that
@@ -209,10 +209,10 @@ class BigramSide(KeyedSide):
         asked_right = asked[..., 1::2]
         asked_right &= left.all(-1, keepdim=True) | right.all(1, keepdim=True)
         # 3. Their bits: of all pairs where shapes are fixed or the host would wait, else of those asked for.
-        if not self.nearest:
+        if not self.nearest:  # last, as the last bit moves the most mass: this one survives a rewrite best
             own = (tokens >= 0) & self.marked(places.rows)[:, None]
-            asked = torch.cat([own[..., None], asked], -1)
-            words = torch.cat([pair_words(tokens, tokens)[..., None], words], -1)
+            asked = torch.cat([asked, own[..., None]], -1)
+            words = torch.cat([words, pair_words(tokens, tokens)[..., None]], -1)
         canvas, rows, held = places.canvas, places.window.rows, self._pairs_in_text(text)
         if self.fixed_shapes or waits(asked):
             rows, canvas = places.rows[:, None, None], canvas[:, None, None]
