@@ -14,7 +14,6 @@ from torch import Tensor
 import dgmark
 from dgmark.decode import BlockFinished, Committed, DecodeConfig, RowFinished, Window, side_of_rows
 from dgmark.decode.marks.bigram import BigramSide
-from dgmark.decode.marks.keyed_side import decode_side
 from dgmark.decode.marks.rules import Places
 from dgmark.decode.steps.proposals import keyed_draw
 from dgmark.decode.steps.settled import SettledBlocks
@@ -230,23 +229,21 @@ def test_a_keyed_draw_leaves_deletions_and_insertions_their_probability() -> Non
         assert (after - before).abs().max() > 1e-3
 
 
-def test_closing_bits_are_those_of_the_pairs_that_a_deletion_makes() -> None:
-    """Of random texts with a gap, by the pairs of the text before it and after it."""
+def test_a_tally_counts_the_different_pairs_of_each_text() -> None:
+    """Of random texts with masks, in which pairs come twice."""
     generator = torch.Generator().manual_seed(5)
-    key = toy_key().subkey(3)
-    side = decode_side([key]).empty(key, 1, "cpu")
+    keys = [toy_key().subkey(number) for number in (3, 4)]
+    side = side_of_rows([*keys, None], "cpu")
     assert isinstance(side, BigramSide)
-    side.put(0, key)
-    for _ in range(60):
-        ids = torch.randint(0, 12, (1, 14), generator=generator)  # with masks, and pairs that come twice
-        place = int(torch.randint(1, 13, (1,), generator=generator))
-        after = torch.cat([ids[:, :place], ids[:, place + 1 :], torch.zeros(1, 1, dtype=torch.long)], 1)
-        before, then = (Window(one, 0, torch.arange(14)[None], (1, 14), 0, torch.tensor([0])) for one in (ids, after))
-        places = Places(then, torch.tensor([0]), torch.tensor([place]))
-        old, new = pairs_of(ids[0, 1:].tolist()), pairs_of(after[0, 1:].tolist())
-        words = words_of(new - old)
-        bits = side.signs_of_pairs(words, torch.zeros_like(words))
-        assert int(side.closing_bits(before, then, places)) == int(bits.sum())
+    for _ in range(30):
+        ids = torch.randint(0, 12, (3, 14), generator=generator)
+        window = Window(ids, 0, torch.arange(14).expand(3, -1), (1, 14), 0, torch.arange(3))
+        matches, pairs = side.tally(window)
+        for row in range(2):
+            words = words_of(pairs_of(ids[row, 1:].tolist()))
+            signs = side.signs_of_pairs(words, torch.full_like(words, row))
+            assert (int(matches[row]), int(pairs[row])) == (int((signs > 0).sum()), len(words))
+        assert (int(matches[2]), int(pairs[2])) == (0, 0)
 
 
 def pairs_of(ids: list[int]) -> set[tuple[int, int]]:

@@ -214,30 +214,14 @@ class BigramSide(KeyedSide):
         signs[at] = found.numpy() * ~_among(own | which << _PAIR_BITS, held.numpy())
         return torch.from_numpy(signs)
 
-    def closing_bits(self, before: Window, after: Window, places: Places) -> Int[Tensor, " places"]:
-        """Count the different pairs across each gap that the text did not have: those that match less the others.
-
-        At distances 1 and 2, where the 7 of 5 6 7 8 9 was deleted, the pairs across the gap are (6, 8), (6, 9) and
-        (5, 8); the text had (6, 8) before.
-        """
-        # 1. The two columns of each pair (places, pairs): the left one at 1 to d places before the gap, the right one
-        # at its distance d.
-        distances = torch.arange(self.nearest, self.farthest + 1, device=self.number.device)
-        left = -torch.cat([torch.arange(1, distance + 1, device=distances.device) for distance in distances.tolist()])
-        right = left + distances.repeat_interleave(distances)
-        columns, canvas = after.start + places.column[:, None], places.canvas[:, None]
-        first, last = columns + left, columns + right
-        inside = (first >= after.text[0]) & (last < after.text[1])
-        # 2. Their words, of which each counts once.
-        width = after.ids.shape[1] - 1
-        tokens, others = after.ids[canvas, first.clamp(0, width)], after.ids[canvas, last.clamp(0, width)]
-        exists = inside & (tokens != after.mask_id) & (others != after.mask_id) & self.marked(places.rows)[:, None]
-        words = pair_words(self._class_ids(tokens), self._class_ids(others))
-        is_new = exists & ~torch.isin(words | canvas << _PAIR_BITS, self._pairs_in_text(self._committed(before)))
-        equal = (words[:, :, None] == words[:, None]) & is_new[:, None]
-        earlier = torch.ones_like(left, dtype=torch.bool).expand(len(left), -1).tril(-1)
-        counted = is_new & ~(equal & earlier).any(-1)
-        return (self.signs_of_pairs(words, places.rows[:, None].expand_as(words)) * counted).sum(1)
+    def tally(self, window: Window) -> tuple[Int[Tensor, " canvases"], Int[Tensor, " canvases"]]:
+        """How many of the different pairs of each text match, and how many there are."""
+        known = self._pairs_in_text(self._committed(window))
+        pairs = known[known >= 0].unique_consecutive()
+        canvas = pairs >> _PAIR_BITS
+        signs = self.signs_of_pairs(pairs & (1 << _PAIR_BITS) - 1, window.rows[canvas])
+        count = len(window.ids)
+        return canvas[signs > 0].bincount(minlength=count), canvas.bincount(minlength=count)
 
     def _class_ids(self, ids: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
         """The classes of ids under the keys; -1 stays -1."""

@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dgmark.decode.marks.rules import Places
 from dgmark.decode.steps.block_edits import BlockState, EditRules, Plan, Scanned, advanced, escaped, planned, scan
 from dgmark.decode.steps.canvas import Commits
 from dgmark.decode.steps.loop import MOST_REDRAWS, Loop
@@ -22,6 +21,9 @@ from dgmark.decode.steps.round_trip import RoundTrip
 from dgmark.decode.steps.selection import surviving_edits
 from dgmark.models.denoiser import traits_of
 from dgmark.models.host import on_device, on_host
+
+# deletions and insertions are free until the share of pairs that match has fallen by this much through them
+_MOST_LOST = 0.0075
 
 
 class _Likeliest(NamedTuple):
@@ -67,6 +69,11 @@ class EditLoop(Loop):
         config, (delete, split) = self.config, traits_of(self.model).edit_ids or (-1, -1)
         least = config.edit_threshold or 0.0
         return EditRules(self.model.mask_id, delete, split, config.threshold, least, steps=config.block_length)
+
+    @cached_property
+    def lost(self) -> Float[Tensor, " batch"]:
+        """The matches that deletions and insertions took from each row so far."""
+        return torch.zeros(len(self.canvas.ids), dtype=torch.float64, device=self.canvas.ids.device)
 
     def _with_candidate(self, masked: Tensor) -> Tensor:
         return self.in_block(masked)
@@ -139,29 +146,31 @@ class EditLoop(Loop):
     def _bearable(self, step: _Step) -> _Step:
         """The step with those changes that the mark bears, and replacements after which the text reads back.
 
-        A replacement may not lose a match (`surviving_edits`). A deletion takes the pairs of its token with it, which
-        are no longer claimed: it is asked only whether, of the pairs that close over the gap, as many match as not. An
-        insertion brings more pairs with a keyed draw than it tears apart: it is refused only where all of these match.
+        A replacement may not lose a match (`surviving_edits`). Deletions and insertions are tried one after the other,
+        each with the pairs of the whole text: one is made if the share of these that match does not fall by it, or if
+        what those before it took from the share is little (`_MOST_LOST`).
         """
-        rules, (open_rows, state, best, plan) = self.rules, step
-        rows, tokens, width = open_rows.rows, best.tokens, plan.change.shape[1]
-        window = self.proposer.window(rows.ids, rows.row, self.block.low, width)
-        edits = plan.change & rules.edits(tokens)
-        made = surviving_edits(plan.change & ~edits, tokens, window, self.side, self.round_trip)
-        # 1. The pairs that close.
-        scanned = scan(torch.where(made | edits, tokens, state.ids), state, rules)
-        after = replace(window, ids=rows.ids.clone())
-        after.ids[:, self.columns] = scanned.ids
-        deleted = edits & (tokens == rules.delete) & (scanned.at < width)
-        row, place = deleted.nonzero(as_tuple=True)
-        against = self.side.closing_bits(window, after, Places(after, row, scanned.at[row, place])) < 0
-        edits[row[against], place[against]] = False
-        # 2. The pairs that are torn apart: those that would close if the insertions were undone.
-        row, place = (edits & (tokens == rules.split)).nonzero(as_tuple=True)
-        torn = self.side.closing_bits(after, window, Places(window, row, place))
-        against = (torn > 0) & (torn >= self.side.reach())
-        edits[row[against], place[against]] = False
-        return step._replace(plan=plan._replace(change=made | edits))
+        open_rows, state, best, plan = step
+        rows, tokens = open_rows.rows, best.tokens
+        window = self.proposer.window(rows.ids, rows.row, self.block.low, tokens.shape[1])
+        asked = plan.change & self.rules.edits(tokens)
+        made = surviving_edits(plan.change & ~asked, tokens, window, self.side, self.round_trip)
+
+        def tally(made: Tensor) -> tuple[Tensor, Tensor]:
+            ids = rows.ids.clone()
+            ids[:, self.columns] = scan(torch.where(made, tokens, state.ids), state, self.rules).ids
+            return self.side.tally(replace(window, ids=ids))
+
+        while on_host(asked.any())[0]:
+            tried = asked & (asked.cumsum(1) == 1)  # the first one of each row
+            (matches, pairs), (matches_then, pairs_then) = tally(made), tally(made | tried)
+            # how many more would match then if the share had stayed
+            fall = (matches * pairs_then - matches_then * pairs).double() / pairs.clamp(min=1)
+            lost = self.lost[rows.row]
+            bears = (fall <= 0) | (lost < _MOST_LOST * pairs)
+            made, asked = made | (tried & bears[:, None]), asked & ~tried
+            self.lost[rows.row] = lost + torch.where(bears, fall.clamp(min=0), 0)
+        return step._replace(plan=plan._replace(change=made))
 
     # --- texts that read back ---
 
