@@ -214,14 +214,13 @@ class BigramSide(KeyedSide):
         signs[at] = found.numpy() * ~_among(own | which << _PAIR_BITS, held.numpy())
         return torch.from_numpy(signs)
 
-    def tally(self, window: Window) -> tuple[Int[Tensor, " canvases"], Int[Tensor, " canvases"]]:
-        """How many of the different pairs of each text match, and how many there are."""
+    def net(self, window: Window) -> Int[Tensor, " canvases"]:
+        """How many of the different pairs of each text match, less the others."""
         known = self._pairs_in_text(self._committed(window))
         pairs = known[known >= 0].unique_consecutive()
         canvas = pairs >> _PAIR_BITS
         signs = self.signs_of_pairs(pairs & (1 << _PAIR_BITS) - 1, window.rows[canvas])
-        count = len(window.ids)
-        return canvas[signs > 0].bincount(minlength=count), canvas.bincount(minlength=count)
+        return torch.zeros_like(window.rows).index_add(0, canvas, signs.long())
 
     def _class_ids(self, ids: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
         """The classes of ids under the keys; -1 stays -1."""

@@ -221,10 +221,9 @@ class DecodeSide(ABC):
         """
         return tokens.new_zeros(*tokens.shape, 0, dtype=torch.int8)
 
-    def tally(self, window: Window) -> tuple[Int[Tensor, " canvases"], Int[Tensor, " canvases"]]:
-        """How many different bits of the committed tokens of each canvas are 1, and how many there are."""
-        none = torch.zeros_like(window.rows)
-        return none, none
+    def net(self, window: Window) -> Int[Tensor, " canvases"]:
+        """How many different bits of the committed tokens of each canvas are 1, less those that are 0."""
+        return torch.zeros_like(window.rows)
 
     @classmethod
     def alpha(cls, config: DecodeConfig) -> float:  # noqa: ARG003

@@ -22,9 +22,6 @@ from dgmark.decode.steps.selection import surviving_edits
 from dgmark.models.denoiser import traits_of
 from dgmark.models.host import on_device, on_host
 
-# deletions and insertions are free until the share of pairs that match has fallen by this much through them
-_MOST_LOST = 0.0075
-
 
 class _Likeliest(NamedTuple):
     """What the model proposes at each place, by its own distribution over the ids that may be written.
@@ -69,11 +66,6 @@ class EditLoop(Loop):
         config, (delete, split) = self.config, traits_of(self.model).edit_ids or (-1, -1)
         least = config.edit_threshold or 0.0
         return EditRules(self.model.mask_id, delete, split, config.threshold, least, steps=config.block_length)
-
-    @cached_property
-    def lost(self) -> Float[Tensor, " batch"]:
-        """The matches that deletions and insertions took from each row so far."""
-        return torch.zeros(len(self.canvas.ids), dtype=torch.float64, device=self.canvas.ids.device)
 
     def _with_candidate(self, masked: Tensor) -> Tensor:
         return self.in_block(masked)
@@ -146,9 +138,9 @@ class EditLoop(Loop):
     def _bearable(self, step: _Step) -> _Step:
         """The step with those changes that the mark bears, and replacements after which the text reads back.
 
-        A replacement may not lose a match (`surviving_edits`). Deletions and insertions are tried one after the other,
-        each with the pairs of the whole text: one is made if the share of these that match does not fall by it, or if
-        what those before it took from the share is little (`_MOST_LOST`).
+        A replacement may not lose a match (`surviving_edits`). A deletion or an insertion brings a mask, whose token
+        will complete as many pairs as it reaches places, on average: so many matches, less pairs that do not match, may
+        not be lost. They are tried one after the other, each with the pairs of the whole text.
         """
         open_rows, state, best, plan = step
         rows, tokens = open_rows.rows, best.tokens
@@ -156,20 +148,16 @@ class EditLoop(Loop):
         asked = plan.change & self.rules.edits(tokens)
         made = surviving_edits(plan.change & ~asked, tokens, window, self.side, self.round_trip)
 
-        def tally(made: Tensor) -> tuple[Tensor, Tensor]:
+        def net(made: Tensor) -> Int[Tensor, " rows"]:
             ids = rows.ids.clone()
             ids[:, self.columns] = scan(torch.where(made, tokens, state.ids), state, self.rules).ids
-            return self.side.tally(replace(window, ids=ids))
+            return self.side.net(replace(window, ids=ids))
 
         while on_host(asked.any())[0]:
             tried = asked & (asked.cumsum(1) == 1)  # the first one of each row
-            (matches, pairs), (matches_then, pairs_then) = tally(made), tally(made | tried)
-            # how many more would match then if the share had stayed
-            fall = (matches * pairs_then - matches_then * pairs).double() / pairs.clamp(min=1)
-            lost = self.lost[rows.row]
-            bears = (fall <= 0) | (lost < _MOST_LOST * pairs)
+            lost = net(made) - net(made | tried)
+            bears = lost < max(self.side.reach(), 1)
             made, asked = made | (tried & bears[:, None]), asked & ~tried
-            self.lost[rows.row] = lost + torch.where(bears, fall.clamp(min=0), 0)
         return step._replace(plan=plan._replace(change=made))
 
     # --- texts that read back ---
