@@ -139,8 +139,8 @@ class EditLoop(Loop):
         """The step with those changes that the mark bears, and replacements after which the text reads back.
 
         A replacement may not lose a match (`surviving_edits`). A deletion or an insertion brings a mask, whose token
-        will complete as many pairs as it reaches places, on average: so many matches, less pairs that do not match, may
-        not be lost. They are tried one after the other, each with the pairs of the whole text.
+        brings matches back: so the matches of the whole text, less the other pairs, may become fewer by less than the
+        reach of pairs. Deletions and insertions are tried one after the other.
         """
         open_rows, state, best, plan = step
         rows, tokens = open_rows.rows, best.tokens
