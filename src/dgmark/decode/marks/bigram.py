@@ -217,7 +217,7 @@ class BigramSide(KeyedSide):
     def net(self, window: Window) -> Int[Tensor, " canvases"]:
         """How many of the different pairs of each text match, less the others."""
         known = self._pairs_in_text(self._committed(window))
-        pairs = known[known >= 0].unique_consecutive()
+        pairs = known[(known >= 0) & (known.diff(prepend=known.new_full((1,), -1)) > 0)]
         canvas = pairs >> _PAIR_BITS
         signs = self.signs_of_pairs(pairs & (1 << _PAIR_BITS) - 1, window.rows[canvas])
         return torch.zeros_like(window.rows).index_add(0, canvas, signs.long())
