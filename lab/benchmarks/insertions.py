@@ -84,27 +84,27 @@ class Editing:
 
     def begin(self, ids: Tensor, start: int, stop: int) -> Tensor:
         """Logits of the positions [start, stop)."""
-        return self(ids)[:, start:stop]
+        plain, window = self.base(ids)[:, start:stop].float(), ids[:, start:stop]
+        logits = torch.cat([plain, torch.full((*window.shape, 2), -1e4)], -1)
+        committed = window != self.base.mask_id
+        logits.scatter_add_(2, window[..., None], 1e3 * committed[..., None].float())
+        digest = (ids * mix(torch.arange(ids.shape[1]) + 1)).sum(1, keepdim=True)
+        chance = (mix(digest + torch.arange(start, stop)) % 2**31).double() / 2**31
+        for number in (0, 1):
+            asked = committed & (chance >= number * self.rate) & (chance < (number + 1) * self.rate)
+            logits[..., self.base.vocab_size + number] += 1e5 * asked
+        return logits
 
     def step(self, ids: Tensor, owner: Tensor, start: int, stop: int) -> Tensor:  # noqa: ARG002
         """Logits of the positions [start, stop)."""
-        return self(ids)[:, start:stop]
+        return self.begin(ids, start, stop)
 
     def keep(self, rows: Tensor) -> None:
         """Nothing is kept."""
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Logits of every position."""
-        plain = self.base(ids).float()
-        logits = torch.cat([plain, torch.full((*ids.shape, 2), -1e4)], -1)
-        committed = ids != self.base.mask_id
-        logits.scatter_add_(2, ids[..., None], 1e3 * committed[..., None].float())
-        digest = mix((ids * mix(torch.arange(ids.shape[1]) + 1)).sum(1, keepdim=True) + torch.arange(ids.shape[1]))
-        chance = (digest % 2**31).double() / 2**31
-        for number in (0, 1):
-            asked = committed & (chance >= number * self.rate) & (chance < (number + 1) * self.rate)
-            logits[..., self.base.vocab_size + number] += 1e5 * asked
-        return logits
+        return self.begin(ids, 0, ids.shape[1])
 
 
 def main() -> None:
