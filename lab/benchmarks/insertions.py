@@ -3,11 +3,13 @@
 No model at hand was trained to delete and insert. So a model is made to ask for both at committed places of the block,
 by chance and whatever the key: `Editing`, over the storyteller and over a network of random tables. It keeps all other
 committed tokens, as a model that was trained on its own drafts does. The texts of all rates share prompts, seeds and
-sub-keys, text by text.
+sub-keys, text by text. Without a key all edits that are asked for are made.
 
+Share: of the pairs of all texts together, how many match, with standard errors over texts.
 Level: share of p-values up to .05 of these texts under keys that did not mark them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgmark import Detector, WatermarkKey, generate, load_model
+from dgmark import Detector, Generation, WatermarkKey, generate, load_model
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.models.denoiser import Traits, traits_of
 from dgmark.models.language_model import LanguageModel
@@ -64,8 +66,6 @@ class Editing:
     rate: float
 
     def __getattr__(self, name: str) -> Any:
-        if name == "session":  # every forward is of the whole canvas
-            raise AttributeError(name)
         return getattr(self.base, name)
 
     @property
@@ -79,18 +79,33 @@ class Editing:
         size = self.base.vocab_size
         return Traits(name=traits_of(self.base).name, confidence_source="model", edit_ids=(size, size + 1))
 
-    def __call__(self, ids: Tensor) -> Tensor:
-        """Logits of every position."""
-        plain = self.base(ids).float()
-        logits = torch.cat([plain, torch.full((*ids.shape, 2), -1e4)], -1)
-        committed = ids != self.base.mask_id
-        logits.scatter_add_(2, ids[..., None], 1e3 * committed[..., None].float())
-        digest = mix((ids * mix(torch.arange(ids.shape[1]) + 1)).sum(1, keepdim=True) + torch.arange(ids.shape[1]))
-        chance = (digest % 2**31).double() / 2**31
+    def session(self, cache: str) -> "Editing":  # noqa: ARG002
+        """Whole forwards."""
+        return self
+
+    def begin(self, ids: Tensor, start: int, stop: int) -> Tensor:
+        """Logits of the positions [start, stop)."""
+        plain, window = self.base(ids)[:, start:stop].float(), ids[:, start:stop]
+        logits = torch.cat([plain, torch.full((*window.shape, 2), -1e4)], -1)
+        committed = window != self.base.mask_id
+        logits.scatter_add_(2, window[..., None], 1e3 * committed[..., None].float())
+        digest = (ids * mix(torch.arange(ids.shape[1]) + 1)).sum(1, keepdim=True)
+        chance = (mix(digest + torch.arange(start, stop)) % 2**31).double() / 2**31
         for number in (0, 1):
             asked = committed & (chance >= number * self.rate) & (chance < (number + 1) * self.rate)
             logits[..., self.base.vocab_size + number] += 1e5 * asked
         return logits
+
+    def step(self, ids: Tensor, owner: Tensor, start: int, stop: int) -> Tensor:  # noqa: ARG002
+        """Logits of the positions [start, stop)."""
+        return self.begin(ids, start, stop)
+
+    def keep(self, rows: Tensor) -> None:
+        """Nothing is kept."""
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Logits of every position."""
+        return self.begin(ids, 0, ids.shape[1])
 
 
 def main() -> None:
@@ -102,8 +117,8 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["random", "storyteller"])
     args = parser.parse_args()
     torch.set_num_threads(1)
-    titles = ["model", "rate", "deleted, inserted in 100 tokens", "share", "less than without", "median p", "found"]
-    print_header([*titles, "level", "perplexity", "tokens"])
+    titles = ["model", "rate", "deleted, inserted in 100 tokens", "without a key", "share", "less than without edits"]
+    print_header([*titles, "median p", "found", "level", "perplexity; without a key", "tokens"])
     for name in args.models:
         _measure(name, args)
     print_made_with("bigram", "decoding", BUILTIN)
@@ -116,33 +131,52 @@ def _measure(name: str, args: Any) -> None:
     prompts = prompts[: args.texts]
     temperature = 0.9 if name == "random" else 0.7
     judge = None if name == "random" else LanguageModel()
-    key = WatermarkKey.generate(Editing(base, 0.0))
+    key = random_key(WatermarkKey.generate(Editing(base, 0.0)).spec, OTHER_KEYS)
     subkeys = list(range(len(prompts)))
     without = None
     for rate in args.rates:
         settings: dict[str, Any] = {"length": args.length, "edits": "levenshtein", "commit": "threshold"}
-        settings |= {"threshold": 0.5, "temperature": temperature}
-        texts = generate(Editing(base, rate), prompts, key=key, subkey=subkeys, batch_size=32, **settings)
+        settings |= {"threshold": 0.5, "temperature": temperature, "batch_size": 32}
+        texts = generate(Editing(base, rate), prompts, key=key, subkey=subkeys, **settings)
+        plain = generate(Editing(base, rate), prompts, key=None, **settings)
         ids = [text.token_ids for text in texts]
         own = [
             Detector(key.subkey(number), tokenizer=base.tokenizer).detect(one)
             for number, one in zip(subkeys, ids, strict=True)
         ]
-        shares = np.array([one.green_fraction for one in own])
-        without = shares if without is None else without
+        share, above = _share([one.figures for one in own])
+        without = (share, above) if without is None else without
         found = [Detector(key, tokenizer=base.tokenizer).detect(one).p_value for one in ids]
         others = [
             Detector(random_key(key.subkey(0).spec, number), tokenizer=base.tokenizer) for number in range(OTHER_KEYS)
         ]
         level = np.mean([other.detect(one).p_value <= 0.05 for other in others for one in ids])
         tokens = sum(map(len, ids))
-        made = [100 * sum(t.trace.operation.count(kind) for t in texts) / tokens for kind in ("delete", "split")]
-        less = shares - without
-        judged = "" if judge is None else with_interval(perplexity(judge, [t.text for t in texts], prompts).corpus, 1)
-        error = len(ids) ** 0.5
-        cells = [base.name, rate, f"{made[0]:.1f}, {made[1]:.1f}", f"{shares.mean():.3f} ± {shares.std() / error:.3f}"]
-        cells += [f"{less.mean():+.3f} ± {less.std() / error:.3f}", f"{np.median(found):.0e}"]
+        less = share - without[0]
+        judged = "" if judge is None else _judged(judge, texts, prompts) + "; " + _judged(judge, plain, prompts)
+        errors = [values.std() / len(ids) ** 0.5 for values in (above, above - without[1])]
+        cells = [base.name, rate, _edits(texts), _edits(plain), f"{share:.4f} ± {errors[0]:.4f}"]
+        cells += [f"{less:+.4f} ± {errors[1]:.4f}", f"{np.median(found):.0e}"]
         print_row([*cells, f"{sum(p <= 1e-4 for p in found)} of {len(ids)}", f"{level:.3f}", judged, tokens])
+
+
+def _share(figures: Sequence[Any]) -> tuple[float, Any]:
+    """The share of the pairs of texts that match, and how far each text moves it, times their number."""
+    matched, pairs = np.array([(one.pairs_matched, one.pairs_scored) for one in figures], float).T
+    share = matched.sum() / pairs.sum()
+    return share, (matched - share * pairs) / pairs.mean()
+
+
+def _edits(texts: Sequence[Generation]) -> str:
+    """Deletions and insertions in 100 tokens."""
+    tokens = sum(len(text.token_ids) for text in texts)
+    made = [sum(text.trace.operation.count(kind) for text in texts) for kind in ("delete", "split")]
+    return ", ".join(f"{100 * count / tokens:.1f}" for count in made)
+
+
+def _judged(judge: LanguageModel, texts: Sequence[Generation], prompts: list[Any]) -> str:
+    """The perplexity of texts."""
+    return with_interval(perplexity(judge, [text.text for text in texts], prompts).corpus, 1)
 
 
 if __name__ == "__main__":

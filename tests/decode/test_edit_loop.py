@@ -14,7 +14,6 @@ from torch import Tensor
 import dgmark
 from dgmark.decode import BlockFinished, Committed, DecodeConfig, RowFinished, Window, side_of_rows
 from dgmark.decode.marks.bigram import BigramSide
-from dgmark.decode.marks.keyed_side import decode_side
 from dgmark.decode.marks.rules import Places
 from dgmark.decode.steps.proposals import keyed_draw
 from dgmark.decode.steps.settled import SettledBlocks
@@ -125,9 +124,10 @@ def toy_key(subkeys: int = 256) -> WatermarkKey:
 
 
 def replayed_by_hand(row: dict[str, Any]) -> list[int]:
-    """The ids of a row from its trace alone."""
+    """The ids of a row from its trace alone, which leaves the operations out if all write."""
     trace, ids = row["trace"], [0] * 200
-    for kind, position, token in zip(trace["operation"], trace["position"], trace["token_id"], strict=True):
+    operations = trace.get("operation", ["write"] * len(trace["position"]))
+    for kind, position, token in zip(operations, trace["position"], trace["token_id"], strict=True):
         if kind == "write":
             ids[position] = token
         elif kind == "delete":
@@ -152,7 +152,7 @@ def test_no_text_has_a_mask_or_an_id_of_edits_and_a_replay_gives_each(marked: bo
         assert len(one.token_ids) == 12 or one.ended
         assert replayed_by_hand(row)[: len(one.token_ids)] == one.token_ids
         assert one.choices <= len(one.token_ids)
-        seen |= set(row["trace"]["operation"])
+        seen |= set(one.trace.operation)
     assert seen == {"write", "delete", "split"}
 
 
@@ -230,23 +230,21 @@ def test_a_keyed_draw_leaves_deletions_and_insertions_their_probability() -> Non
         assert (after - before).abs().max() > 1e-3
 
 
-def test_closing_bits_are_those_of_the_pairs_that_a_deletion_makes() -> None:
-    """Of random texts with a gap, by the pairs of the text before it and after it."""
+def test_the_net_is_that_of_the_different_pairs_of_each_text() -> None:
+    """Of random texts with masks, in which pairs come twice."""
     generator = torch.Generator().manual_seed(5)
-    key = toy_key().subkey(3)
-    side = decode_side([key]).empty(key, 1, "cpu")
+    keys = [toy_key().subkey(number) for number in (3, 4)]
+    side = side_of_rows([*keys, None], "cpu")
     assert isinstance(side, BigramSide)
-    side.put(0, key)
-    for _ in range(60):
-        ids = torch.randint(0, 12, (1, 14), generator=generator)  # with masks, and pairs that come twice
-        place = int(torch.randint(1, 13, (1,), generator=generator))
-        after = torch.cat([ids[:, :place], ids[:, place + 1 :], torch.zeros(1, 1, dtype=torch.long)], 1)
-        before, then = (Window(one, 0, torch.arange(14)[None], (1, 14), 0, torch.tensor([0])) for one in (ids, after))
-        places = Places(then, torch.tensor([0]), torch.tensor([place]))
-        old, new = pairs_of(ids[0, 1:].tolist()), pairs_of(after[0, 1:].tolist())
-        words = words_of(new - old)
-        bits = side.signs_of_pairs(words, torch.zeros_like(words))
-        assert int(side.closing_bits(before, then, places)) == int(bits.sum())
+    for _ in range(30):
+        ids = torch.randint(0, 12, (3, 14), generator=generator)
+        window = Window(ids, 0, torch.arange(14).expand(3, -1), (1, 14), 0, torch.arange(3))
+        net = side.net(window).tolist()
+        for row in range(2):
+            words = words_of(pairs_of(ids[row, 1:].tolist()))
+            signs = side.signs_of_pairs(words, torch.full_like(words, row))
+            assert net[row] == int(signs.sum())
+        assert net[2] == 0
 
 
 def pairs_of(ids: list[int]) -> set[tuple[int, int]]:

@@ -239,7 +239,7 @@ class DecodeConfig:
         if self.edit_threshold is not None and self.strategy != "confidence":
             raise SettingsError("edits compare confidences: with an edit threshold, use strategy confidence")
         if self.inserts:
-            needed = {"commit": "threshold", "strategy": "confidence", "lookahead": 1, "min_relative_reward": 0}
+            needed = {"commit": "threshold", "lookahead": 1, "min_relative_reward": 0}
             for name, value in needed.items():
                 if getattr(self, name) != value:
                     raise SettingsError(f"edits levenshtein needs {name} {value}: use that, or edits replace")

@@ -208,11 +208,11 @@ class BigramSide(KeyedSide):
         left, right = differ[..., ::2], differ[..., 1::2]
         asked_right = asked[..., 1::2]
         asked_right &= left.all(-1, keepdim=True) | right.all(1, keepdim=True)
-        # 3. Their bits: of all pairs where shapes are fixed or the host would wait, else of those asked for.
         if not self.nearest:  # last, as the last bit moves the most mass: this one survives a rewrite best
             own = (tokens >= 0) & self.marked(places.rows)[:, None]
             asked = torch.cat([asked, own[..., None]], -1)
             words = torch.cat([words, pair_words(tokens, tokens)[..., None]], -1)
+        # 3. Their bits: of all pairs where shapes are fixed or the host would wait, else of those asked for.
         canvas, rows, held = places.canvas, places.window.rows, self._pairs_in_text(text)
         if self.fixed_shapes or waits(asked):
             rows, canvas = places.rows[:, None, None], canvas[:, None, None]
@@ -223,30 +223,13 @@ class BigramSide(KeyedSide):
         signs[mask] = found.numpy() * ~_among(pairs | which << _PAIR_BITS, held.numpy())
         return torch.from_numpy(signs)
 
-    def closing_bits(self, before: Window, after: Window, places: Places) -> Int[Tensor, " places"]:
-        """Count the different pairs across each gap that the text did not have: those that match less the others.
-
-        At distances 1 and 2, where the 7 of 5 6 7 8 9 was deleted, the pairs across the gap are (6, 8), (6, 9) and
-        (5, 8); the text had (6, 8) before.
-        """
-        # 1. The two columns of each pair (places, pairs): the left one at 1 to d places before the gap, the right one
-        # at its distance d.
-        distances = torch.arange(max(self.nearest, 1), self.farthest + 1, device=self.number.device)
-        left = -torch.cat([torch.arange(1, distance + 1, device=distances.device) for distance in distances.tolist()])
-        right = left + distances.repeat_interleave(distances)
-        columns, canvas = after.start + places.column[:, None], places.canvas[:, None]
-        first, last = columns + left, columns + right
-        inside = (first >= after.text[0]) & (last < after.text[1])
-        # 2. Their words, of which each counts once.
-        width = after.ids.shape[1] - 1
-        tokens, others = after.ids[canvas, first.clamp(0, width)], after.ids[canvas, last.clamp(0, width)]
-        exists = inside & (tokens != after.mask_id) & (others != after.mask_id) & self.marked(places.rows)[:, None]
-        words = pair_words(self._class_ids(tokens), self._class_ids(others))
-        is_new = exists & ~torch.isin(words | canvas << _PAIR_BITS, self._pairs_in_text(self._committed(before)))
-        equal = (words[:, :, None] == words[:, None]) & is_new[:, None]
-        earlier = torch.ones_like(left, dtype=torch.bool).expand(len(left), -1).tril(-1)
-        counted = is_new & ~(equal & earlier).any(-1)
-        return (self.signs_of_pairs(words, places.rows[:, None].expand_as(words)) * counted).sum(1)
+    def net(self, window: Window) -> Int[Tensor, " canvases"]:
+        """How many of the different pairs of each text match, less the others."""
+        known = self._pairs_in_text(self._committed(window))
+        pairs = known[(known >= 0) & (known.diff(prepend=known.new_full((1,), -1)) > 0)]
+        canvas = pairs >> _PAIR_BITS
+        signs = self.signs_of_pairs(pairs & (1 << _PAIR_BITS) - 1, window.rows[canvas])
+        return torch.zeros_like(window.rows).index_add(0, canvas, signs.long())
 
     def _class_ids(self, ids: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
         """The classes of ids under the keys; -1 stays -1."""

@@ -221,20 +221,9 @@ class DecodeSide(ABC):
         """
         return tokens.new_zeros(*tokens.shape, 0, dtype=torch.int8)
 
-    def closing_bits(
-        self,
-        before: Window,  # noqa: ARG002
-        after: Window,  # noqa: ARG002
-        places: Places,
-    ) -> Int[Tensor, " places"]:
-        """How many bits of 1, less those of 0, come to be where a deletion leaves tokens beside each other.
-
-        Args:
-            before: the canvases before the deletions.
-            after: the canvases after them.
-            places: in `after`, the places before which tokens were deleted.
-        """
-        return torch.zeros_like(places.canvas)
+    def net(self, window: Window) -> Int[Tensor, " canvases"]:
+        """How many different bits of the committed tokens of each canvas are 1, less those that are 0."""
+        return torch.zeros_like(window.rows)
 
     @classmethod
     def alpha(cls, config: DecodeConfig) -> float:  # noqa: ARG003

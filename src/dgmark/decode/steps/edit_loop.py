@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from dgmark.decode.marks.rules import Places
 from dgmark.decode.steps.block_edits import BlockState, EditRules, Plan, Scanned, advanced, escaped, planned, scan
 from dgmark.decode.steps.canvas import Commits
 from dgmark.decode.steps.loop import MOST_REDRAWS, Loop
@@ -139,29 +138,27 @@ class EditLoop(Loop):
     def _bearable(self, step: _Step) -> _Step:
         """The step with those changes that the mark bears, and replacements after which the text reads back.
 
-        A replacement may not lose a match (`surviving_edits`). A deletion takes the pairs of its token with it, which
-        are no longer claimed: it is asked only whether, of the pairs that close over the gap, as many match as not. An
-        insertion brings more pairs with a keyed draw than it tears apart: it is refused only where all of these match.
+        A replacement may not lose a match (`surviving_edits`). A deletion or an insertion brings a mask, whose token
+        brings matches back: so the matches of the whole text, less the other pairs, may become fewer by less than the
+        reach of pairs. Deletions and insertions are tried one after the other.
         """
-        rules, (open_rows, state, best, plan) = self.rules, step
-        rows, tokens, width = open_rows.rows, best.tokens, plan.change.shape[1]
-        window = self.proposer.window(rows.ids, rows.row, self.block.low, width)
-        edits = plan.change & rules.edits(tokens)
-        made = surviving_edits(plan.change & ~edits, tokens, window, self.side, self.round_trip)
-        # 1. The pairs that close.
-        scanned = scan(torch.where(made | edits, tokens, state.ids), state, rules)
-        after = replace(window, ids=rows.ids.clone())
-        after.ids[:, self.columns] = scanned.ids
-        deleted = edits & (tokens == rules.delete) & (scanned.at < width)
-        row, place = deleted.nonzero(as_tuple=True)
-        against = self.side.closing_bits(window, after, Places(after, row, scanned.at[row, place])) < 0
-        edits[row[against], place[against]] = False
-        # 2. The pairs that are torn apart: those that would close if the insertions were undone.
-        row, place = (edits & (tokens == rules.split)).nonzero(as_tuple=True)
-        torn = self.side.closing_bits(after, window, Places(window, row, place))
-        against = (torn > 0) & (torn >= self.side.reach())
-        edits[row[against], place[against]] = False
-        return step._replace(plan=plan._replace(change=made | edits))
+        open_rows, state, best, plan = step
+        rows, tokens = open_rows.rows, best.tokens
+        window = self.proposer.window(rows.ids, rows.row, self.block.low, tokens.shape[1])
+        asked = plan.change & self.rules.edits(tokens)
+        made = surviving_edits(plan.change & ~asked, tokens, window, self.side, self.round_trip)
+
+        def net(made: Tensor) -> Int[Tensor, " rows"]:
+            ids = rows.ids.clone()
+            ids[:, self.columns] = scan(torch.where(made, tokens, state.ids), state, self.rules).ids
+            return self.side.net(replace(window, ids=ids))
+
+        while on_host(asked.any())[0]:
+            tried = asked & (asked.cumsum(1) == 1)  # the first one of each row
+            lost = net(made) - net(made | tried)
+            bears = lost < max(self.side.reach(), 1)
+            made, asked = made | (tried & bears[:, None]), asked & ~tried
+        return step._replace(plan=plan._replace(change=made))
 
     # --- texts that read back ---
 
