@@ -208,7 +208,7 @@ class BigramSide(KeyedSide):
         left, right = differ[..., ::2], differ[..., 1::2]
         asked_right = asked[..., 1::2]
         asked_right &= left.all(-1, keepdim=True) | right.all(1, keepdim=True)
-        if not self.nearest:  # last, as the last bit moves the most mass: this one survives a rewrite best
+        if not self.nearest:
             own = (tokens >= 0) & self.marked(places.rows)[:, None]
             asked = torch.cat([asked, own[..., None]], -1)
             words = torch.cat([words, pair_words(tokens, tokens)[..., None]], -1)
