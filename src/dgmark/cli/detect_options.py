@@ -205,9 +205,9 @@ class DetectOptions:
             KeyFileError: the file of the key that signs is unusable.
             InputError: the commitment cannot be read, or is to another key.
         """
-        self.signer  # noqa: B018 (before the work)
-        if self.key_commitment is not None:
-            self.key_commitment.check(one_key(scorer).key)
+        _, commitment = self.signer, self.key_commitment  # both are read here, before the work
+        if commitment is not None:
+            commitment.check(one_key(scorer).key)
 
     def scorer(self) -> AnyScorer:
         """Read the keys and make the scorer that the options describe.

@@ -112,8 +112,8 @@ def _polars(given: Any, columns: Mapping[str, list[Any]], kinds: Fields) -> Any:
     """A DataFrame of polars with more columns."""
     import polars as pl
 
-    plain: Any = {"string": pl.String, "double": pl.Float64, "int64": pl.Int64, "bool": pl.Boolean}.__getitem__
-    types = {name: nested_type(kind, plain, pl.List, pl.Struct) for name, kind in kinds.items()}
+    flat: Any = {"string": pl.String, "double": pl.Float64, "int64": pl.Int64, "bool": pl.Boolean}.__getitem__
+    types = {name: nested_type(kind, flat, pl.List, pl.Struct) for name, kind in kinds.items()}
     return given.with_columns([pl.Series(name, columns[name], kind) for name, kind in types.items()])
 
 

@@ -94,7 +94,7 @@ class DetectColumns:
         self._model = surprisal_model
         self._allow_open = flag("allow_open_key", allow_open_key)
         self._settings: Any = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+            name: tuple(value) if isinstance(value, list) else value for name, value in sorted(settings.items())
         }
         if unknown := settings.keys() - ColumnSettings.__annotations__.keys():
             raise SettingsError(

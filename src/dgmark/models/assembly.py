@@ -54,7 +54,14 @@ class Base:
 
 
 def assemble(checkpoint: Checkpoint) -> Checkpoint:
-    """Return the checkpoint with complete weights; they are merged in the cache unless they are there already."""
+    """Return the checkpoint with complete weights; they are merged in the cache unless they are there already.
+
+    Raises:
+        ModelNotFound: the base is not on this machine and cannot be fetched.
+        CheckpointFormat: the base or the adapters are damaged.
+        MissingExtra: gguf is not installed.
+        ModelError: the cache cannot be written.
+    """
     base = Base(**read_object(checkpoint.folder / BASE))
     adapters = (checkpoint.folder / ADAPTERS).read_bytes()
     fingerprint = hashlib.sha256(adapters + base.sha256.encode()).hexdigest()[:16]

@@ -43,13 +43,22 @@ class Endpoint:
 
     @classmethod
     def at(cls: type[Made], address: str) -> Made:
-        """The endpoint at an address, with #NAME after it if the server has several models."""
+        """The endpoint at an address, with #NAME after it if the server has several models.
+
+        Raises:
+            SettingsError: it is not an address, or no text.
+            MissingExtra: openai is not installed.
+        """
         url, _, model = instance("the address", address, str).partition("#")
         return cls(url, model or None)
 
     @cached_property
     def name(self) -> str:
-        """The name under which the server serves the model."""
+        """The name under which the server serves the model.
+
+        Raises:
+            ModelError: the server does not answer, or serves several models, of which none is named.
+        """
         if self._model is not None:
             return self._model
         with self._failures():

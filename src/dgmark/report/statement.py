@@ -34,7 +34,7 @@ PROVES = (
 )
 
 
-class TriedKey(BaseModel):
+class TriedKey(BaseModel, frozen=True):
     """A key that was looked for.
 
     Attributes:

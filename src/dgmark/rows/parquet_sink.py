@@ -202,11 +202,11 @@ def arrow_type(kind: str) -> Any:
     return nested_type(kind, pa.type_for_alias, pa.list_, lambda fields: pa.struct([*fields.items()]))
 
 
-def nested_type(kind: str, plain: Callable[[str], Any], list_of: Callable[..., Any], struct: Callable[..., Any]) -> Any:
-    """A type as one of a library, by what makes its plain types, its lists and its structs."""
+def nested_type(kind: str, flat: Callable[[str], Any], list_of: Callable[..., Any], struct: Callable[..., Any]) -> Any:
+    """A type as one of a library, by what makes its flat types, its lists and its structs."""
     outer, _, inner = kind.removesuffix(">").partition("<")
     if outer == "list":
-        return list_of(nested_type(inner, plain, list_of, struct))
+        return list_of(nested_type(inner, flat, list_of, struct))
     if outer == "struct":
-        return struct({name: plain(of) for name, of in (field.split(":") for field in inner.split(","))})
-    return plain(kind)
+        return struct({name: flat(of) for name, of in (field.split(":") for field in inner.split(","))})
+    return flat(kind)

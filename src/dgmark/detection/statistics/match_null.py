@@ -150,7 +150,7 @@ class MatchNull:
         low, high = 0.0, 1.0
         while mean(high) < excess and high < 64.0:
             low, high = high, 2 * high
-        for _ in range(30):  # any tilt is undone exactly; near the count is near enough
+        for _ in range(20):  # any tilt is undone exactly; near the count is near enough
             middle = (low + high) / 2
             low, high = (middle, high) if mean(middle) < excess else (low, middle)
         return high
@@ -169,9 +169,9 @@ class MatchNull:
         # no item makes a term of the characteristic function larger, and most soon are too small to count
         frequencies, terms = np.arange(width // 2 + 1), np.ones(width // 2 + 1, dtype=np.complex128)
         for kind in np.argsort(-self.sizes):
-            places = zip(weights[kind], self.kinds[kind].tolist(), strict=True)
-            of_kind = sum(weight * turns[frequencies * place % width] for weight, place in places)
-            terms = terms * of_kind ** int(self.sizes[kind])
+            others = zip(weights[kind, 1:], self.kinds[kind, 1:].tolist(), strict=True)  # the first contribution is 0
+            of_kind = weights[kind, 0] + sum(weight * turns[frequencies * place % width] for weight, place in others)
+            terms = terms * _power(of_kind, int(self.sizes[kind]))
             large = np.abs(terms) > _LEAST_TERM
             frequencies, terms = frequencies[large], terms[large]
         transform = np.zeros(width // 2 + 1, dtype=np.complex128)
@@ -186,6 +186,15 @@ def _turns(width: int) -> Complex[np.ndarray, " width"]:
     """The powers of a root of unity: exp(-2 pi i k / width)."""
     turns: Complex[np.ndarray, " width"] = np.exp(-2j * np.pi / width * np.arange(width))
     return turns
+
+
+def _power(base: Complex[np.ndarray, " n"], exponent: int) -> Complex[np.ndarray, " n"]:
+    """A power of 1 or more by repeated squaring; numpy's own takes logarithms of complex numbers from 100 on."""
+    if exponent == 1:
+        return base
+    half = _power(base, exponent // 2)
+    raised: Complex[np.ndarray, " n"] = half * half * base if exponent % 2 else half * half
+    return raised
 
 
 @lru_cache(maxsize=4096)
