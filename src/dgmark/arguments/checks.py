@@ -192,8 +192,9 @@ def _fault_of_name(name: Any, longest: int) -> str:
 
 
 def several(value: Any, what: str) -> list[Any]:
-    """The items of an iterable of such things as "texts"; a text, a mapping, or a set, which has no order, is a
-    SettingsError.
+    """The items of an iterable of such things as "texts".
+
+    A text, a mapping, or a set, which has no order, is a SettingsError.
     """
     items = None
     if is_of(value, Iterable) and not is_of(value, str, bytes, bytearray, range, set, frozenset, Mapping):

@@ -40,8 +40,9 @@ def named_file(given: str) -> str | None:
 
 
 def open_file(path: str | os.PathLike[str]) -> io.BufferedReader:
-    """Open a file, or a pipe such as the shell's `<(command)`; what cannot be opened, a folder or a device is an
-    OSError.
+    """Open a file, or a pipe such as the shell's `<(command)`.
+
+    A folder, a device, and what cannot be opened are an OSError.
     """
     file = open(as_path(path, "a file"), "rb")  # noqa: SIM115 (the caller closes it)
     mode = os.fstat(file.fileno()).st_mode

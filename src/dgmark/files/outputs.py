@@ -26,11 +26,10 @@ _CHUNK, _OVERLAP = 2**20, 2**8  # bytes of a file that are searched at a time, a
 
 
 def check_output(out: Path | None, sources: Iterable[str | None]) -> None:
-    """Refuse an output that is read, under any name or in a folder, or that holds a secret of ours, with a
-    SettingsError.
+    """Refuse an output that is read, under any name or in a folder, or that holds a secret of ours.
 
-    Its rows would be read as inputs, endlessly, or replace the only copy of them. The sources are all that the command
-    reads: files, folders, "-" for standard input, and None for none.
+    Both are a SettingsError. Its rows would be read as inputs, endlessly, or replace the only copy of them. The sources
+    are all that the command reads: files, folders, "-" for standard input, and None for none.
     """
     if out is not None:
         if str(out) == STDIN:

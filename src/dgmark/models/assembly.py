@@ -90,7 +90,9 @@ def _cached(name: str, write: Callable[[Path], None]) -> Path:
         try:
             write(folder)
         except OSError as error:
-            raise ModelError(f"{folder} cannot be written ({error}); set {CACHE_VARIABLE} to another folder") from error
+            raise ModelError(
+                f"{folder} cannot be made ({error}): make room there, or set {CACHE_VARIABLE} to another folder"
+            ) from error
     return folder
 
 

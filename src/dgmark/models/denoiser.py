@@ -137,8 +137,7 @@ class Traits:
 
 
 def traits_of(model: object) -> Traits:
-    """The traits of a model: the model itself if it is of `Traits`, its `traits`, or its attributes with the names of
-    traits.
+    """The traits of a model: the model itself, its `traits`, or its attributes that have the names of traits.
 
     A model of your own needs none of these. Its name is then that of its class, its device is the CPU, and it is
     decoded like LLaDA.

@@ -62,7 +62,7 @@ def _log_factorial(number: int) -> float:
 def window_statistic(
     matched: Bool[np.ndarray, "n *keys"], modulus: int, window: int = DEFAULT_WINDOW
 ) -> Float[np.ndarray, " *keys"]:
-    """The paper's z_win: the mean squared z-score of the windows; 1, its mean under fair coins, if there is none."""
+    """The paper's z_win: the mean squared z-score of the windows of so many tokens; 1, its mean, if there is none."""
     if len(matched) < window:
         return np.ones(matched.shape[1:])
     counts = np.cumsum(matched, axis=0, dtype=np.int64)

@@ -62,10 +62,10 @@ def _wrapped(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 class _Line(NamedTuple):
-    """A line of one word, or of a few letters: its number among all lines, and the characters of the word and of the
-    line.
+    """A line of one word, or of a few letters.
 
-    A line that holds other than one word has its own start and end as those of the word.
+    It has its number among all lines, and the characters of the word and of the line. A line that holds other than one
+    word has its own start and end as those of the word.
     """
 
     number: int

@@ -288,8 +288,10 @@ STEPS: dict[str, Callable[[MappedText], MappedText]] = {
 
 
 def normalise(text: str, steps: Sequence[str]) -> tuple[MappedText, tuple[str, ...]]:
-    """Apply steps, which `checked_steps` gives, in their fixed order: the text, and the names of the steps that changed
-    it.
+    """Apply steps, which `checked_steps` gives, in their fixed order.
+
+    Returns:
+        The text, and the names of the steps that changed it.
     """
     mapped, changed = MappedText.of(text), list[str]()
     for name, step in STEPS.items():
