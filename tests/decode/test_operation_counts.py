@@ -92,16 +92,19 @@ def counted(kind: str, device: torch.device) -> Counter[str]:
 
 
 def keys_of(kind: str) -> list[WatermarkKey | None]:
-    """Keys of the rows: none, one, sub-keys of one, or one for each row."""
+    """Keys of the rows: none, one, sub-keys of one with pairs at distance 0 or without, or one for each row."""
     model = load_model("storyteller")
-    if kind == "sub-keys":
-        return [bound_key("counted", model, rule="bigram", subkeys=256).subkey(row) for row in range(ROWS)]
+    if kind.startswith("sub-keys"):
+        nearest = 1 - kind.endswith("distance 0")
+        key = bound_key("counted", model, rule="bigram", nearest=nearest, subkeys=256)
+        return [key.subkey(row) for row in range(ROWS)]
     names = {"one key": ["counted"] * ROWS, "a key for each row": [f"counted {row}" for row in range(ROWS)]}
     return [bound_key(name, model, rule="bigram") for name in names[kind]] if kind in names else [None] * ROWS
 
 
 # the most operations of a step, on the CPU and on a device
 MOST = {"none": (49, 61), "one key": (156, 162), "sub-keys": (156, 162), "a key for each row": (156, 162)}
+MOST |= {"sub-keys, distance 0": (168, 177)}
 
 
 @pytest.mark.parametrize("device", [torch.device("cpu"), DEVICE])

@@ -112,8 +112,8 @@ class BigramSpec(WatermarkSpec):
         super().check()
         if not (0 <= self.nearest <= self.farthest and 1 <= self.farthest <= MAX_DISTANCE):
             raise SettingsError(
-                f"the distances of pairs, {self.nearest} to {self.farthest}, are not a range that begins at 0 or more "
-                f"and ends at 1 to {MAX_DISTANCE}"
+                f"the distances of pairs are {self.nearest} to {self.farthest}: farthest must be 1 to {MAX_DISTANCE}, "
+                "and nearest 0 to farthest"
             )
         if self.table_size > MAX_TABLE:
             raise SettingsError(f"rule bigram takes vocabularies of up to {MAX_TABLE} ids, not {self.table_size}")

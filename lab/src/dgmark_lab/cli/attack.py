@@ -56,8 +56,8 @@ def attack(
 ) -> None:
     """Attack texts by edits, disguises, documents, paraphrases or refilling, to see what a mark survives."""
     if list_attacks:
-        kinds = {name: attack_kind(name) for name in attack_names()}
-        print_kinds({name: (summary_of(kind), defaults_of(kind)) for name, kind in kinds.items()})
+        names = attack_names()
+        print_kinds(dict(zip(names, map(_described, each(attack_kind, names)), strict=True)))
         return
     if name is None:
         raise SettingsError("no attack is named: give a name; `dgmark-lab attack --list` lists them")
@@ -70,6 +70,11 @@ def attack(
     shared: Row = {"attack": name, "options": asdict(chosen)}  # type: ignore[call-overload]
     about: Any = {"schema": ATTACK_SCHEMA, "out": out, "source": "text or seed", "as_json": as_json}
     write_rows(items, lambda batch, _: [_attacked(chosen, item, shared) for item in batch], shared=shared, **about)
+
+
+def _described(kind: type[Any] | DgmarkError) -> tuple[str, dict[str, Any]]:
+    """What an attack does, and its options; of one that cannot be used, why."""
+    return (str(kind), {}) if isinstance(kind, DgmarkError) else (summary_of(kind), defaults_of(kind))
 
 
 def _items(source: str | None) -> Iterator[Item]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from dgmark.checkpoint.folder import first_line
 from dgmark.decode.marks.siphash import siphash_of_tensors
 from dgmark.watermark.bigram import matching_pairs
+from dgmark.watermark.hashes import STEP
 
 
 def in_torch(words: Tensor, rows: Tensor, first: Tensor, second: Tensor, number: Tensor) -> Tensor:
@@ -57,8 +58,10 @@ def pair_signs_on(device: torch.device) -> Callable[..., Tensor]:
 
     A step that is captured may do neither, so a decode side asks for it when it is made.
     """
-    words = torch.arange(2048, device=device).view(2, 8, 128) << 36
-    given = words, torch.arange(2, device=device)[:, None, None], words[0, 1], words[1, 1], words[0, 0] + 199
+    number = torch.arange(2048, device=device)
+    mixed = number * STEP  # of both signs
+    words, rows = mixed.view(2, 8, 128) & (1 << 48) - 1, number[:2, None, None]
+    given = words, rows, mixed[2:4], mixed[4:6], number[199:201]
     try:
         from dgmark.decode.marks.siphash_kernel import in_one_kernel
 
@@ -66,6 +69,6 @@ def pair_signs_on(device: torch.device) -> Callable[..., Tensor]:
             raise RuntimeError("its kernel gave other bits")
     except Exception as error:  # no Triton, no C compiler, a device that it does not know
         why = first_line(error)
-        warnings.warn(f"steps with a mark take longer, as Triton hashes no pairs: {why}", stacklevel=2)
+        warnings.warn(f"marked texts take longer on this GPU, as Triton's fast hash does not work: {why}", stacklevel=2)
         return in_torch
     return in_one_kernel

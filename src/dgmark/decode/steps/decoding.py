@@ -86,10 +86,12 @@ def _loop(
     """The loop of these settings; that of deletions and insertions decodes whole blocks.
 
     Raises:
-        SettingsError: tokens are to be deleted and inserted in text around holes.
+        SettingsError: tokens are to be deleted and inserted where the model, or text around holes, does not allow it.
     """
     if not config.inserts:
         return Loop(model, canvas, config, side, seeds, round_trip)
+    if traits_of(model).edit_ids is None:
+        raise SettingsError(f"{traits_of(model).name} neither deletes nor inserts: use edits replace")
     if not canvas.stops:
         raise SettingsError("edits levenshtein would move text around holes: use edits replace")
     whole = canvas.in_whole_blocks(config.block_length, traits_of(model).block_origin, model.mask_id)

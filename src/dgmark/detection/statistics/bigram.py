@@ -135,8 +135,10 @@ class BigramTest(TextTest):
 
         The numbers were fitted to texts of 32 to 256 tokens of the storyteller.
         """
-        most = 2.57 * tokens**0.75
-        coins = sum(min(max(0.0, tokens - distance), most) for distance in range(spec.nearest, spec.farthest + 1))
+        most, words = 2.57 * tokens**0.75, 3.3 * tokens**0.6
+        distances = range(max(spec.nearest, 1), spec.farthest + 1)
+        coins = sum(min(max(0.0, tokens - distance), most) for distance in distances)
+        coins += 0.0 if spec.nearest else min(tokens, words)
         marked = 1 - (1 - refilled) ** 2  # a pair is as before if both of its tokens are
         match = spec.chance + (spec.typical_match - spec.chance) * marked
         return Expectation(int(coins), match, WHOLE_SHARE / spec.subkeys)
