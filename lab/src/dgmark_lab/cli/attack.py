@@ -13,7 +13,7 @@ from dgmark.arguments.contents import sha256_of
 from dgmark.cli.console import command_errors
 from dgmark.cli.options import AsRows, RowsOut
 from dgmark.cli.row_output import items_of, write_rows
-from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError
+from dgmark.errors import DgmarkError, InputError, ModelFault, PromptTooLong, SettingsError, each
 from dgmark.files.inputs import STDIN
 from dgmark.files.outputs import check_output
 from dgmark.rows.item import SOURCE_SHA256, Item, Row
