@@ -72,3 +72,6 @@ def test_a_package_that_does_not_work_is_named(code: Path) -> None:
     with pytest.raises(MissingExtra, match="attack typos of typing_errors:Typos cannot be used"):
         attacks.attack("typos")
     assert attacks.attack("wrap")("text", np.random.default_rng()) == "text"
+    listed = run("attack", "--list").stdout
+    assert "typos  attack typos of typing_errors:Typos cannot be used" in listed
+    assert "wrap" in listed

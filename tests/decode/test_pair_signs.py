@@ -90,7 +90,7 @@ def test_a_device_without_a_kernel_takes_the_operations_of_torch(
     module: Mock | None, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, KERNEL, module)
-    with pytest.warns(UserWarning, match=f"steps with a mark take longer.*{why}"):
+    with pytest.warns(UserWarning, match=f"marked texts take longer.*{why}"):
         assert pair_signs_on.__wrapped__(CPU) is in_torch
 
 
