@@ -175,5 +175,5 @@ def test_a_cache_that_cannot_be_written_is_named(gguf: Path, tmp_path: Path, mon
     (tmp_path / "cache").write_text("a file")
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setenv(BASE_VARIABLE, str(gguf))
-    with pytest.raises(ModelError, match=f"cannot be written .*set {CACHE_VARIABLE}"):
+    with pytest.raises(ModelError, match=f"cannot be made .*set {CACHE_VARIABLE}"):
         assemble(find_checkpoint(str(parts)))
