@@ -153,11 +153,15 @@ class EditLoop(Loop):
             ids[:, self.columns] = scan(torch.where(made, tokens, state.ids), state, self.rules).ids
             return self.side.net(replace(window, ids=ids))
 
+        if not self.marked.any():  # there is no match to lose
+            return step._replace(plan=plan._replace(change=made | asked))
+        before = net(made)
         while on_host(asked.any())[0]:
             tried = asked & (asked.cumsum(1) == 1)  # the first one of each row
-            lost = net(made) - net(made | tried)
-            bears = lost < max(self.side.reach(), 1)
+            after = net(made | tried)
+            bears = before - after < max(self.side.reach(), 1)
             made, asked = made | (tried & bears[:, None]), asked & ~tried
+            before = torch.where(bears, after, before)
         return step._replace(plan=plan._replace(change=made))
 
     # --- texts that read back ---
