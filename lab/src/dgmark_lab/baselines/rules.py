@@ -21,13 +21,13 @@ def _published(
     )
 
 
-_BY_POSITION = "by_position:ByPositionSide"
-KGW = _published(specs.KgwSpec, "green_lists", "KGW", settings={"strategy": "left_to_right"})
+_BY_POSITION, _BY_NEIGHBOUR = "by_position:ByPositionSide", "green_lists:NeighbourSide"
+KGW = _published(specs.KgwSpec, "green_lists", "KGW", decoding=_BY_NEIGHBOUR, settings={"strategy": "left_to_right"})
 UNIGRAM = _published(specs.UnigramSpec, "green_lists", "Unigram", decoding=_BY_POSITION)
 PATTERN_MARK = _published(specs.PatternMarkSpec, "pattern_mark", "PATTERN-MARK", decoding=_BY_POSITION)
 GLOAGUEN = _published(specs.GloaguenSpec, "green_lists", "Gloaguen et al.'s", decoding="gloaguen:GloaguenSide")
-DMARK = _published(specs.DMarkSpec, "green_lists", "DMark")
-LR_DWM = _published(specs.LrDwmSpec, "green_lists", "LR-DWM")
+DMARK = _published(specs.DMarkSpec, "green_lists", "DMark", decoding=_BY_NEIGHBOUR)
+LR_DWM = _published(specs.LrDwmSpec, "green_lists", "LR-DWM", decoding=_BY_NEIGHBOUR)
 CDMARK = _published(specs.CdMarkSpec, "cdmark", "CDMArk", decoding=_BY_POSITION)
 GUMBEL = _published(specs.GumbelSpec, "gumbel", "Gumbel-max")
 TANGO = _published(specs.TangoSpec, "tango", "TANGO")

@@ -1,6 +1,5 @@
-"""The decode sides of KGW, DMark and LR-DWM: tokens that are green with a neighbour are favoured by a bias."""
+"""The decode side of KGW, DMark and LR-DWM: tokens that are green with a neighbour are favoured by a bias."""
 
-from abc import abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -10,7 +9,6 @@ from torch import Tensor
 
 from dgmark.decode.marks.keyed_side import OneKeySide
 from dgmark.decode.marks.rules import Step
-from dgmark.watermark.spec import spec_as
 from dgmark_lab.baselines.green_lists import gamma_of, is_green, sides_of
 from dgmark_lab.baselines.prf import HashKey
 from dgmark_lab.baselines.specs import DMarkSpec, GreenListSpec, LrDwmSpec
@@ -76,14 +74,19 @@ def without_held(
 
 
 class NeighbourSide(OneKeySide):
-    """`delta` is added to the tokens that are green with a neighbour, once for each: a subclass says with which.
+    """`delta` is added to the tokens that are green with a neighbour, once for each.
 
-    A neighbour that is not committed adds nothing.
+    A neighbour that is not committed adds nothing; the first position's left one is the prompt's last token.
     """
 
-    @abstractmethod
     def neighbours(self) -> list[tuple[int, GreenRows]]:
-        """The offset of each neighbour, and the rows for it."""
+        """The offset of each neighbour, and the rows for it: left alone, or both, of LR-DWM with lists of its own."""
+        spec = self.key.spec
+        if isinstance(spec, LrDwmSpec):
+            return [(side, self.rows(hash_key)) for side, hash_key in sides_of(self.key)]
+        hash_key = HashKey.of(self.key, spec.rule)
+        both = [(-1, self.rows(hash_key)), (1, self.rows(hash_key, right=True))]
+        return both if isinstance(spec, DMarkSpec) and spec.form.endswith("bidirectional") else both[:1]
 
     def rows(self, hash_key: HashKey, *, right: bool = False) -> GreenRows:
         """The rows of a relation of the key; see `green_rows`."""
@@ -114,29 +117,3 @@ def _predicted_left(step: Step) -> Int[Tensor, "canvases window"]:
     """Return the most likely token of the position to the left, or -1 if that is outside the window."""
     likeliest = step.logits.index_fill(-1, step.forbidden, -torch.inf).argmax(-1)
     return torch.nn.functional.pad(likeliest[:, :-1], (1, 0), value=-1)
-
-
-class KgwSide(NeighbourSide):
-    """A bias where the left neighbour is committed; the first position's neighbour is the prompt's last token."""
-
-    def neighbours(self) -> list[tuple[int, GreenRows]]:
-        """The left one."""
-        return [(-1, self.rows(HashKey.of(self.key, "kgw")))]
-
-
-class DMarkSide(NeighbourSide):
-    """A bias by the relation's row for a left neighbour, and by its column for a right one."""
-
-    def neighbours(self) -> list[tuple[int, GreenRows]]:
-        """The left one, and in bidirectional forms the right one."""
-        hash_key = HashKey.of(self.key, "dmark")
-        both = [(-1, self.rows(hash_key)), (1, self.rows(hash_key, right=True))]
-        return both if spec_as(DMarkSpec, self.key).form.endswith("bidirectional") else both[:1]
-
-
-class LrDwmSide(NeighbourSide):
-    """A bias by the list of the left neighbour and by that of the right one, where these are committed."""
-
-    def neighbours(self) -> list[tuple[int, GreenRows]]:
-        """Both, each with lists of its own."""
-        return [(side, self.rows(hash_key)) for side, hash_key in sides_of(self.key)]
