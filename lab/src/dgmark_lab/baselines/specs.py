@@ -1,4 +1,7 @@
-"""The specs of published watermarks: their options, which generator and detector must agree on. Knows no test."""
+"""The specs of published watermarks: their options, which generator and detector must agree on. Knows no test.
+
+What an option does stands at its field; a docstring says what a spec is, and what a field has no room for.
+"""
 
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -25,6 +28,7 @@ def _delta(default: float = 2.0) -> Any:
 
 
 def _new_only() -> Any:
+    # as dgMARK does; in none of the papers
     return _option(False, "Favour only pairs that the text does not hold yet.", "true or false")
 
 
@@ -37,12 +41,7 @@ class PublishedSpec(WatermarkSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class GreenListSpec(PublishedSpec):
-    """What watermarks with green lists share.
-
-    Attributes:
-        gamma: share of green tokens, or of green pairs.
-        delta: bias on the logits of green tokens; with two neighbours it is added once for each.
-    """
+    """What watermarks with green lists share; with two neighbours the bias is added once for each."""
 
     gamma: float = _option(0.5, "Share of green tokens, or of green pairs.", "above 0 and below 1", gt=0, lt=1)
     delta: float = _delta()
@@ -77,7 +76,6 @@ class DMarkSpec(GreenListSpec):
         form: "normal" uses the left neighbour if it is committed; "predictive" predicts its likeliest token where it
             is masked; "bidirectional" uses the committed neighbours on both sides; "predictive-bidirectional" also
             predicts the left one where neither is committed.
-        new_only: favour only pairs that the text does not hold yet (as dgMARK does; not in the paper).
     """
 
     rule: Literal["dmark"] = "dmark"
@@ -94,9 +92,6 @@ class LrDwmSpec(GreenListSpec):
     """LR-DWM: each neighbour has a green list of its own, and a position is biased to those of its known neighbours.
 
     Raban, Fetaya, Chechik 2026 (arXiv 2601.12376). The lists of left and of right neighbours come from two hash keys.
-
-    Attributes:
-        new_only: favour only pairs that the text does not hold yet (as dgMARK does; not in the paper).
     """
 
     rule: Literal["lr-dwm"] = "lr-dwm"
@@ -105,16 +100,11 @@ class LrDwmSpec(GreenListSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class PatternMarkSpec(PublishedSpec):
-    """PATTERN-MARK with two alternating parts of the vocabulary: position i is biased to part (i + start) mod 2.
-
-    Attributes:
-        delta: bias on the logits of the position's part.
-        pattern_length: m, the length in tokens of the target patterns, 0101... and 1010...
-    """
+    """PATTERN-MARK with two alternating parts of the vocabulary: position i is biased to part (i + start) mod 2."""
 
     rule: Literal["pattern-mark"] = "pattern-mark"
     delta: float = _delta()
-    pattern_length: int = _option(2, "Length in tokens of the alternating patterns.", "in 2..16", ge=2, le=16)
+    pattern_length: int = _option(2, "Length in tokens of the patterns 0101... and 1010...", "in 2..16", ge=2, le=16)
 
 
 def _split(value: Any) -> Any:
@@ -126,9 +116,7 @@ def _split(value: Any) -> Any:
 class GloaguenSpec(GreenListSpec):
     """KGW in expectation over the neighbours that are still masked: the energy's gradient tilts the logits by delta.
 
-    Attributes:
-        offsets: the neighbours whose tokens make the context, which is hashed as their sum (SumHash).
-        top_k: how many tokens and how many contexts of a position the expectation runs over.
+    A context is hashed as the sum of its tokens (SumHash).
     """
 
     rule: Literal["gloaguen"] = "gloaguen"
@@ -150,8 +138,7 @@ class GloaguenSpec(GreenListSpec):
 class CdMarkSpec(PublishedSpec):
     """CDMArk for a known message: each token's entry of one keyed vector is added to its logit everywhere.
 
-    Attributes:
-        delta: the bias of an entry of one standard deviation.
+    `delta` is the bias of an entry of one standard deviation.
     """
 
     rule: Literal["cdmark"] = "cdmark"
@@ -162,8 +149,7 @@ class CdMarkSpec(PublishedSpec):
 class GumbelSpec(PublishedSpec):
     """Gumbel-max: the key's uniforms of (position mod period, token) decide the draw at a position.
 
-    Attributes:
-        period: m, positions after which the uniforms repeat; the detector tries m shifts and corrects p for them.
+    The detector tries all shifts of a period, and corrects p for them.
     """
 
     rule: Literal["gumbel"] = "gumbel"
@@ -174,13 +160,7 @@ class GumbelSpec(PublishedSpec):
 class TangoSpec(PublishedSpec):
     """TANGO: tokens whose colour sums to 0 with that of a committed token two places away, on either side, are biased.
 
-    Attributes:
-        delta: bias on the logits of the one class that completes the pair.
-        classes: number of colours.
-        lag: distance of the two tokens of a pair.
-        colours: "embeddings" cuts a keyed projection of the token embeddings; "hash" draws each token's colour alone.
-        embeddings: the model whose input embeddings are projected; by default that of the key's tokenizer.
-        new_only: favour only pairs that the text does not hold yet (as dgMARK does; not in the paper).
+    Colours cut a keyed projection of the token embeddings, by default of the model of the key's tokenizer.
     """
 
     rule: Literal["tango"] = "tango"
@@ -198,15 +178,8 @@ class TangoSpec(PublishedSpec):
 class ReplayMarkSpec(PublishedSpec):
     """ReplayMark: draws are repeated where readings of the context by the model disagree, until the key's side comes.
 
-    Attributes:
-        text_length: tokens of the longest text; readings mask as many as are left of them.
-        block: tokens of a block.
-        draw_temperature: the temperature of the draws, which says how even a split is.
-        draws: R, the most draws of a carrier before one that is taken as it comes.
-        readings: readings of the context before a block; each leaves out another part.
-        least_split: the share that a split must exceed, 1 being even, for a place to be a carrier.
-        least_likely: the probability, over that of the likeliest token, that a repeated draw must reach.
-        reader: the model that reads; by default that of the key's tokenizer.
+    Readings mask what is left of the longest text, and each leaves out another part. The draw after the last repeated
+    one is taken as it comes. A split of 1 is even.
     """
 
     rule: Literal["replaymark"] = "replaymark"
