@@ -7,14 +7,14 @@ what was made of them.
 import json
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from dgmark_lab.chat_endpoint import Answer, ChatEndpoint
+from dgmark_lab.chat_endpoint import ChatEndpoint
 from dgmark_lab.evaluate.estimates import Estimate, mean
 
 CRITERIA = ("coherence", "clarity", "naturalness")
@@ -80,11 +80,7 @@ class Rater:
         Raises:
             ModelError: the server does not answer.
         """
-        answer = self._ask(_QUESTIONS["rate"] + text, seed)
-        if answer.refused:
-            return Rating(answer.text, None, "refused")
-        scores = read_scores(answer.text)
-        return Rating(answer.text, scores, None if scores else "unparsable")
+        return Rating(*self._ask(_QUESTIONS["rate"] + text, seed, read_scores))
 
     def compare(self, first: str, second: str, seed: int = 0) -> dict[str, Any]:
         """Compare two texts twice: as A and B, and as B and A, since raters prefer a place.
@@ -94,18 +90,17 @@ class Rater:
         Raises:
             ModelError: the server does not answer.
         """
-        pair = self._prefer(first, second, seed), self._prefer(second, first, seed)
+        questions = [_QUESTIONS["compare"] % order for order in ((first, second), (second, first))]
+        pair = [Preference(*self._ask(question, seed, read_better)) for question in questions]
         return {"comparisons": [asdict(one) for one in pair], "win": win_of(*pair)}
 
-    def _prefer(self, first: str, second: str, seed: int) -> Preference:
-        answer = self._ask(_QUESTIONS["compare"] % (first, second), seed)
+    def _ask(self, question: str, seed: int, read: Callable[[str], Any]) -> tuple[str, Any, Problem | None]:
+        """The answer to a question, what is read in it, and why that is nothing."""
+        answer = self.endpoint.answer(question, max_tokens=self.max_tokens, temperature=self.temperature, seed=seed)
         if answer.refused:
-            return Preference(answer.text, None, "refused")
-        better = read_better(answer.text)
-        return Preference(answer.text, better, None if better else "unparsable")
-
-    def _ask(self, question: str, seed: int) -> Answer:
-        return self.endpoint.answer(question, max_tokens=self.max_tokens, temperature=self.temperature, seed=seed)
+            return answer.text, None, "refused"
+        found = read(answer.text)
+        return answer.text, found, None if found else "unparsable"
 
 
 def read_scores(answer: str) -> dict[str, float] | None:
