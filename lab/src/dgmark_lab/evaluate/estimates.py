@@ -93,8 +93,15 @@ def auc(marked: Float[np.ndarray, " n"], unmarked: Float[np.ndarray, " m"]) -> E
         wins[rng.integers(len(marked), size=len(marked))][:, rng.integers(len(unmarked), size=len(unmarked))].mean()
         for _ in range(_AUC_RESAMPLES)
     ]
+    return interval(float(wins.mean()), np.array(draws), len(marked))
+
+
+def interval(value: float, draws: Figures, count: int) -> Estimate:
+    """An estimate with the interval of its draws, if there are enough texts."""
+    if count < MIN_TEXTS:
+        return Estimate(value, count=count)
     low, high = np.quantile(draws, [0.025, 0.975])
-    return Estimate(float(wins.mean()), float(low), float(high), len(marked))
+    return Estimate(value, float(low), float(high), count)
 
 
 def _bootstrap(statistic: Callable[..., Any], *figures: Figures) -> Estimate:

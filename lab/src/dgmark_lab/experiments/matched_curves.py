@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from dgmark_lab.evaluate.estimates import MIN_TEXTS, Estimate, share
+from dgmark_lab.evaluate.estimates import Estimate, interval, share
 
 # nine texts in ten are less perplexing than this one
 WORST = 0.9
 _DRAWS = 2000
-_LEVELS = (0.025, 0.975)
 
 
 @dataclass(frozen=True)
@@ -89,8 +88,13 @@ def matched(curve: Sequence[Measured], reference: Measured) -> dict[str, Estimat
     drawn = rng.integers(count, size=(_DRAWS, count))
     draws = _interpolated(ordered, reference, drawn, outside=True)
     assert draws is not None
-    estimates = {name: _estimate(float(found[name][0]), draws[name], count) for name in found}
-    return estimates | {name: _widened(estimates[name]) for name in ordered[0].found}
+    estimates = {name: interval(float(found[name][0]), draws[name], count) for name in found}
+    for name in ordered[0].found:
+        one = estimates[name]
+        wilson = share(round(one.value * count / 100), count)
+        low, high = min(one.low, 100 * wilson.low), max(one.high, 100 * wilson.high)
+        estimates[name] = Estimate(one.value, low, high, count)
+    return estimates
 
 
 _LOGARITHMIC = ("perplexity", "worst decile")
@@ -129,16 +133,3 @@ def _interpolated(
     del found["diversity"]  # that of the reference
     ratio = found["perplexity"] / wanted["perplexity"]
     return {"temperature": found.pop("temperature"), "perplexity ratio": ratio, **found}
-
-
-def _estimate(value: float, draws: Float[np.ndarray, " draws"], count: int) -> Estimate:
-    if count < MIN_TEXTS:
-        return Estimate(value, np.nan, np.nan, count)
-    low, high = np.quantile(draws, _LEVELS)
-    return Estimate(value, float(low), float(high), count)
-
-
-def _widened(one: Estimate) -> Estimate:
-    """A share in percent with at least Wilson's interval."""
-    wilson = share(round(one.value * one.count / 100), one.count)
-    return Estimate(one.value, min(one.low, 100 * wilson.low), max(one.high, 100 * wilson.high), one.count)

@@ -6,7 +6,7 @@ import numpy as np
 
 from dgmark_lab.evaluate.diversity import repeated_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, auc, mean, percent, perplexity, quantile, share
-from dgmark_lab.experiments.cells import CellRows, Scores, StoredRun
+from dgmark_lab.experiments.cells import CellRows, StoredRun
 from dgmark_lab.experiments.spec import RATES, PaperNumbers
 from dgmark_lab.experiments.tables import Quantity, Section, quantities_of, quantity_table
 
@@ -18,7 +18,10 @@ _DIGITS |= {f"{name}{rate}": 2 for name in _AT_RATES for rate in RATES}
 
 def detection(run: StoredRun) -> Section:
     """Show the tables of detectability."""
-    quantities = [q for cell in run.cells.values() for q in cell_quantities(run, cell)]
+    quantities = list[Quantity]()
+    for cell in run.cells.values():
+        measured = _measured(run, cell) if cell.rows else {}  # else the paper's numbers alone
+        quantities += quantities_of(cell.name, measured, paper_numbers(cell.cell.paper))
     error_rates = {f"{rate} z > {z:g}": f"{rate} z>{z:g}" for z in THRESHOLDS for rate in ("FPR", "TPR")}
     exact, normal = "exact p-value at or below the rate", "z above the normal quantile of the rate (the paper's way)"
     texts = {
@@ -52,11 +55,6 @@ def _at(heading: str, quantity: str) -> dict[str, str]:
     return {f"{heading} {rate}": f"{quantity}{rate}" for rate in RATES}
 
 
-def cell_quantities(run: StoredRun, cell: CellRows) -> list[Quantity]:
-    """Return all numbers of one cell; only the paper's if it has no texts."""
-    return quantities_of(cell.name, _measured(run, cell) if cell.rows else {}, paper_numbers(cell.cell.paper))
-
-
 def paper_numbers(paper: PaperNumbers) -> dict[str, float]:
     """Return the paper's numbers under the names of our quantities."""
     perplexities = {"perplexity": paper.perplexity, "median perplexity": paper.median_perplexity}
@@ -80,9 +78,9 @@ def _measured(run: StoredRun, cell: CellRows) -> dict[str, Estimate]:
         found["perplexity"] = perplexity(nats, tokens)
         if cell.cell.paper.median_perplexity is not None:
             found["median perplexity"] = quantile(np.exp(nats / tokens), 0.5)
-    found |= {"green fraction": mean(cell.scores.green), "median z": quantile(cell.scores.z, 0.5)}
+    scores = cell.scores
+    found |= {"green fraction": mean(scores.green), "median z": quantile(scores.z, 0.5)}
     if cell.cell.key is not None:
-        scores = cell.scores
         found |= {f"TPR z>{z:g}": _share(scores.z > z) for z in THRESHOLDS}
         found |= _at_rates("TPR", scores.p)
         for rate, level in RATES.items():
@@ -90,20 +88,14 @@ def _measured(run: StoredRun, cell: CellRows) -> dict[str, Estimate]:
         if not cell.key.rule.distribution:  # one of dgmark's own
             found |= _at_rates("TPR deployed", cell.score(cell.ids, deployed=True).p)
         found |= _at_rates("TPR ids", cell.score([row["token_ids"] for row in cell.rows]).p)
-        null = run.null_of(cell)
-        if null is not None:
-            found |= _false_positives(cell, run.null_scores(cell, null))
+        if (null := run.null_of(cell)) is not None:
+            # of the unmarked texts, under the run's key and the null keys; the AUC under the run's
+            of_null = run.null_scores(cell, null)
+            found["AUC"] = auc(scores.z, of_null[0].z)
+            z = np.concatenate([one.z for one in of_null])
+            found |= {f"FPR z>{threshold:g}": _share(z > threshold) for threshold in THRESHOLDS}
+            found |= _at_rates("FPR", np.concatenate([one.p for one in of_null]))
     return found
-
-
-def _false_positives(cell: CellRows, null: list[Scores]) -> dict[str, Estimate]:
-    """False positives over the unmarked texts, under the run's key and the null keys; and the AUC under the run's."""
-    z = np.concatenate([scores.z for scores in null])
-    return {
-        "AUC": auc(cell.scores.z, null[0].z),
-        **{f"FPR z>{threshold:g}": _share(z > threshold) for threshold in THRESHOLDS},
-        **_at_rates("FPR", np.concatenate([scores.p for scores in null])),
-    }
 
 
 def _share(hits: np.ndarray) -> Estimate:
