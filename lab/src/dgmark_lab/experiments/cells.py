@@ -26,7 +26,7 @@ from dgmark_lab.rule_keys import rule_key
 
 _NULL_SEED = 11
 # the smallest rate that a report shows; detectors that re-draw keys draw enough keys for it
-_FPR = 1e-4
+RATE = 1e-4
 # what unmarked texts are scored under: the paper's i mod 2
 _UNMARKED = "position"
 
@@ -179,13 +179,13 @@ class CellRows:
 
             def replay(text: TextOrIds, row: Row) -> Scored:
                 ids = self.read([text])[0] if isinstance(text, str) else text
-                one = test.after_prompt(key, row["prompt"], ids, chat=row["chat"], fpr=_FPR)
+                one = test.after_prompt(key, row["prompt"], ids, chat=row["chat"], fpr=RATE)
                 return one.p_value, one.z_score, one.matched / max(1, one.scored), one.scored
 
             return replay
         counts_positions = issubclass(test.options_type, PositionOptions)
         whole: dict[str, Any] = {"phase": "start"} if counts_positions and not deployed else {}
-        detector = Detector(key, tokenizer=self.tokenizer, fpr=_FPR, normalise=normalise, **whole)
+        detector = Detector(key, tokenizer=self.tokenizer, fpr=RATE, normalise=normalise, **whole)
 
         def detect(text: TextOrIds, _: Row) -> Scored:
             one = detector.detect(text)
@@ -203,14 +203,9 @@ class CellRows:
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A stored run of an experiment.
+    """A stored run of an experiment: its plan, and its cells by name, in the order of the TOML file.
 
-    Attributes:
-        experiment: the experiment.
-        setup: the setup that was run.
-        store: the store of its rows.
-        plan: the plan of the run.
-        cells: its cells by name, in the order of the TOML file, including those that were not run.
+    Cells that were not run are among them.
     """
 
     experiment: Experiment
@@ -231,12 +226,7 @@ class StoredRun:
     ) -> "StoredRun":
         """Read the rows of a run; no model is loaded.
 
-        Args:
-            experiment: the experiment.
-            store: the store of its rows.
-            setup: the setup that was run.
-            keys: the run's keys by fingerprint.
-            tokenizers: tokenizers by fingerprint; others are loaded by the name in the key.
+        Keys and tokenizers are given by fingerprint; a tokenizer that is not given is loaded by the name in the key.
 
         Raises:
             NoTexts: the experiment was not run.

@@ -312,10 +312,7 @@ def roc(
 ) -> "Figure":
     """Draw ROC curves with the false-positive rate on a logarithmic axis.
 
-    Args:
-        scores: for each statistic, the scores of marked and of unmarked texts; larger means marked.
-        question: what the figure answers.
-        caption: the texts and the model.
+    `scores` are, for each statistic, those of marked and of unmarked texts; larger means marked.
     """
     figure, (axes,) = new_figure(3.9, question, caption)
     colours = colours_of(scores)
@@ -344,12 +341,8 @@ def level_figure(
 ) -> "Figure":
     """Draw the share of p-values at or below each level over that level: above 1, the level is not held.
 
-    Kinds of text are drawn down to the level that five of their pairs are expected to have.
-
-    Args:
-        human: p-values of unmarked human texts, by kind.
-        built: p-values of texts that a program makes, by kind.
-        question: what the figure answers.
+    The p-values are those of unmarked human texts and of texts that a program makes, by kind. Kinds of text are drawn
+    down to the level that five of their pairs are expected to have.
     """
     every = np.concatenate([*human.values()])
     caption = (

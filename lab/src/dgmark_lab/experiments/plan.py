@@ -5,6 +5,7 @@ experiments. The plan is stored with the rows, so that a report needs neither th
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -127,12 +128,14 @@ def plan_cell(
     config = _config(experiment, cell, model, options)
     key.check_model(model)
     check_marking(model, marked_by, config)
-    traits = traits_of(model)
+    traits, chat = traits_of(model), False
+    with suppress(SettingsError):  # a base model, or the storyteller, has no template
+        chat = prompts.chat and bool(template_of(model))
     fields = {
         "model_hash": model_hash,
         "tokenizer_hash": model.tokenizer.fingerprint,
         "dtype": traits.number_format,
-        "chat": prompts.chat and _has_template(model),
+        "chat": chat,
         "rule": cell.rule,
         "key_fingerprint": None if marked_by is None else marked_by.fingerprint,
         "settings": config.to_dict(),
@@ -145,14 +148,6 @@ def plan_cell(
         keys=keys,
         prompts=load_prompts(name, prompts, shared.texts, options.files),
     )
-
-
-def _has_template(model: Denoiser) -> bool:
-    try:
-        template_of(model)
-    except SettingsError:  # a base model, or the storyteller
-        return False
-    return True
 
 
 def recipe_hash(fields: Mapping[str, Any]) -> str:
@@ -190,16 +185,10 @@ def write_plan(
     options: RunOptions,
     **readers: dict[str, Any] | None,
 ) -> None:
-    """Add cells to the plan of an experiment: which rows they consist of.
+    """Add cells to the plan of an experiment: which rows they consist of. They replace cells of the same name.
 
-    Args:
-        store: the store that holds the plan.
-        experiment: the experiment.
-        planned: the cells; they replace cells of the same name.
-        key: the run's key.
-        options: how they are run; cells of a run with another model or length are dropped.
-        readers: the "judge", "reader" and "rater" of the run, as far as it had them; else the plan keeps that of the
-            run before.
+    Cells of a run with another model or length are dropped. `readers` are the "judge", "reader" and "rater" of the run,
+    as far as it had them; else the plan keeps that of the run before.
     """
     name = experiment.plan_name(options.setup)
     before = store.read_plan(name) if store.has_plan(name) else {}

@@ -32,13 +32,7 @@ class Prompt:
 
 
 def load_prompts(name: str, prompts: PromptSet, count: int, files: Mapping[str, Path]) -> list[Prompt]:
-    """Load the prompts of the first `count` texts of a set (fewer if it has fewer).
-
-    Args:
-        name: the name of the set.
-        prompts: the set.
-        count: most texts.
-        files: JSON Lines files by name of the set.
+    """Load the prompts of the first `count` texts of a set (fewer if it has fewer), from `files` by name of the set.
 
     Raises:
         NoTexts: the set needs a file that was not given, or the file has no usable row.
@@ -78,12 +72,7 @@ def stored_prompts(runs: Path) -> dict[str, Path]:
 
 
 def fetch_prompts(name: str, count: int, out: Path) -> None:
-    """Write the first rows of a prompt set on the hub that are long enough, as JSON Lines.
-
-    Args:
-        name: the prompt set.
-        count: how many rows.
-        out: the file.
+    """Write the first `count` rows of a prompt set on the hub that are long enough, as JSON Lines.
 
     Raises:
         SettingsError: no prompt set of this name is on the hub.

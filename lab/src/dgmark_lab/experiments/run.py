@@ -58,13 +58,6 @@ def run_experiment(
 ) -> None:
     """Make the rows of an experiment that the store does not have yet, and write the plan.
 
-    Args:
-        experiment: the experiment.
-        store: the store of rows, read and written.
-        options: how much to run, and with what.
-        progress: called as rows are finished.
-        load: loads a model by name, and computes the hash of its weights.
-
     Raises:
         SettingsError: there is no such cell, or a setting is invalid.
         NoTexts: prompts need a file that was not given.
@@ -82,7 +75,9 @@ def run_experiment(
         planned = [plan_cell(experiment, cell, model, model_hash, key, options) for cell in cells]
         note = partial(write_plan, store, experiment, planned, key, options)
         note()
-        left = TimeLeft({one.hash: _work(one, _missing(store, one, options)) for one in planned})
+        ids = {one.hash: one.row_ids[: options.limit] for one in planned}
+        missing = {name: len(wanted) - len(store.read("texts", name, wanted)) for name, wanted in ids.items()}
+        left = TimeLeft({one.hash: _work(one, missing[one.hash]) for one in planned})
         for one in planned:
             _make_texts(store, one, model, options, progress, left)
         for one in planned:
@@ -131,8 +126,7 @@ def run_key(store: Store, model: Denoiser, path: Path | None) -> WatermarkKey:
 class TimeLeft:
     """How long the texts that are still to be made take, at the pace of those that this run has made.
 
-    Args:
-        left: the work that is left of each cell, in any unit.
+    It is given the work that is left of each cell, in any unit.
     """
 
     def __init__(self, left: Mapping[str, float]) -> None:
@@ -148,12 +142,6 @@ class TimeLeft:
         if seconds < _LEAST_SECONDS:
             return ""
         return f", about {seconds / 3600:.1f} h left" if seconds > 5400 else f", about {seconds / 60:.0f} min left"
-
-
-def _missing(store: Store, one: PlannedCell, options: RunOptions) -> int:
-    """How many texts of a cell are still to be made."""
-    ids = one.row_ids[: options.limit]
-    return len(ids) - len(store.read("texts", one.hash, ids))
 
 
 def _work(one: PlannedCell, texts: int) -> float:

@@ -79,12 +79,7 @@ def _beside(
 ) -> "Figure | None":
     """Lines of what was measured here beside those of the paper; None if there is nothing to draw.
 
-    Args:
-        points: the name of the line, x and the number of each point.
-        about: what the title and the caption say of the run.
-        question: what the figure answers.
-        caption: what else is said below.
-        axes: arguments of `chart`.
+    A point is the name of its line, x, and the number.
     """
     panels = []
     for number, place in enumerate(_PLACES):

@@ -11,13 +11,12 @@ import numpy as np
 from dgmark.detection.reading.disguises.normalise import STEPS
 from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, mean, percent, perplexity, quantile
-from dgmark_lab.experiments.cells import CellRows, PerText, Scores, StoredRun, TextOrIds
+from dgmark_lab.experiments.cells import RATE, CellRows, PerText, Scores, StoredRun, TextOrIds
 from dgmark_lab.experiments.conditions import CONDITIONS, EDITS
 from dgmark_lab.experiments.matched_curves import WORST, Measured, matched
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.tables import Quantity, Section, quantities_of, quantity_table
 
-RATE = 1e-4
 EDITED = "mean of edits"
 # every so many tokens it is tried whether a text is found
 _STEP = 16
@@ -155,16 +154,6 @@ def tokens_needed(cell: CellRows) -> PerText:
     return needed
 
 
-def _sizes(cell: CellRows) -> dict[str, Estimate]:
-    """The tokens in which shares of the texts are found; not a number where fewer of them ever are."""
-    needed = tokens_needed(cell)
-    sizes = {share: float(np.quantile(needed, share / 100, method="inverted_cdf")) for share in _SIZES}
-    return {
-        f"tokens for {share} %": Estimate(np.nan if np.isinf(size) else size, count=len(needed))
-        for share, size in sizes.items()
-    }
-
-
 def _quantities(cell: CellRows, measured: Measured, scores: Mapping[str, Scores]) -> list[Quantity]:
     """The numbers of a cell, with perplexities if all its texts have one."""
     estimates = {
@@ -177,5 +166,10 @@ def _quantities(cell: CellRows, measured: Measured, scores: Mapping[str, Scores]
         estimates["perplexity"] = perplexity(measured.nats, measured.tokens)
         estimates["worst decile"] = quantile(measured.each, WORST)
     if scores:
-        estimates |= {"found at 1 %": percent(scores["none"].p <= 0.01), **_sizes(cell)}
+        estimates["found at 1 %"] = percent(scores["none"].p <= 0.01)
+        needed = tokens_needed(cell)
+        for share in _SIZES:
+            size = float(np.quantile(needed, share / 100, method="inverted_cdf"))
+            # not a number where fewer texts are ever found
+            estimates[f"tokens for {share} %"] = Estimate(np.nan if np.isinf(size) else size, count=len(needed))
     return quantities_of(cell.name, estimates)

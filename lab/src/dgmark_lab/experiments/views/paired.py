@@ -10,9 +10,8 @@ import numpy as np
 
 from dgmark.errors import SettingsError
 from dgmark_lab.evaluate.estimates import mean, percent, ratio
-from dgmark_lab.experiments.cells import CellRows, StoredRun
+from dgmark_lab.experiments.cells import RATE, CellRows, StoredRun
 from dgmark_lab.experiments.tables import Table, with_interval
-from dgmark_lab.experiments.views.rivals import RATE
 
 _COLUMNS = ["cell", "texts", "digits of the first", "digits", "ratio", "found of the first, %", "found, %"]
 

@@ -16,13 +16,12 @@ from dgmark.models.language_model import LanguageModel
 from dgmark.rows.item import Row
 from dgmark_lab.evaluate.diversity import distinct_ngrams
 from dgmark_lab.evaluate.estimates import Estimate, mean, percent, perplexity, quantile
-from dgmark_lab.experiments.cells import CellRows, StoredRun
+from dgmark_lab.experiments.cells import RATE, CellRows, StoredRun
 from dgmark_lab.experiments.made_with import identifier
 from dgmark_lab.experiments.store import Progress, digest
 from dgmark_lab.experiments.tables import Quantity, Section, quantities_of, quantity_table
 from dgmark_lab.experiments.views.drawn import WEIGHTED
 
-RATE = 1e-4
 _COUNT = "count"
 _DIGITS = {"perplexity": 1, "worst decile": 1}
 
@@ -48,11 +47,7 @@ def make_scores(
 ) -> None:
     """Score the texts of the marked cells under each condition, as far as it was not done yet.
 
-    Args:
-        run: the run.
-        reader: the language model of weighted tests; None leaves them out.
-        identity: what `judge_identity` says of it.
-        progress: called as texts are scored.
+    Weighted tests are among them if there is a `reader`, the language model whose `judge_identity` is `identity`.
     """
     for cell in (cell for cell in run.present if cell.cell.key is not None):
         readers = [None] if reader is None or not rule_test(cell.key).weighs else [None, reader]
