@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict
 from math import exp, isnan
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.table import Table
@@ -124,9 +124,9 @@ def _read(source: str, ids: bool) -> Texts:
 
 
 def _written(row: Row, ids: bool) -> Written:
-    prompt, content = row.get("prompt", ""), row.get("token_ids" if ids else "text")
-    if not isinstance(content, list if ids else str):
-        name = "token_ids" if ids else "text"
+    name, kind = ("token_ids", list) if ids else ("text", str)
+    prompt, content = row.get("prompt", ""), row.get(name)
+    if not isinstance(content, kind):
         raise InputError(f"row {row['id']!r}: {row.get('error') or f'no {name}'}; leave such rows out")
     if isinstance(prompt, list) and not ids:
         raise InputError(f"row {row['id']!r}: the prompt is token ids; give --ids, and a judge with the same tokenizer")
@@ -168,10 +168,10 @@ def _evaluated(texts: Texts, judge: LanguageModel | None) -> Evaluated:
 
 def _differences(evaluated: list[Evaluated]) -> dict[str, Comparison]:
     """The comparisons of the two sets, by name of the measure."""
-    first, second = (one.diversity.texts for one in evaluated)
+    sets = [one.diversity.texts for one in evaluated]
     measured = {
-        "log_diversity": compare_paired([one.log_diversity for one in first], [one.log_diversity for one in second]),
-        "distinct_4": compare_paired([one.distinct[4] for one in first], [one.distinct[4] for one in second]),
+        "log_diversity": compare_paired(*([one.log_diversity for one in texts] for texts in sets)),
+        "distinct_4": compare_paired(*([one.distinct[4] for one in texts] for texts in sets)),
     }
     scored, others = (one.perplexity for one in evaluated)
     if scored is not None and others is not None:
@@ -183,43 +183,28 @@ def _differences(evaluated: list[Evaluated]) -> dict[str, Comparison]:
 
 
 def _document(sources: list[str], evaluated: list[Evaluated], differences: dict[str, Comparison]) -> Row:
-    sets = [
-        {
-            "source": source,
-            "perplexity": one.perplexity and _without_texts(one.perplexity) | {"num_tokens": one.perplexity.tokens},
-            "diversity": _without_texts(one.diversity),
-            "texts": _texts(one),
-        }
-        for source, one in zip(sources, evaluated, strict=True)
-    ]
+    sets = []
+    for source, one in zip(sources, evaluated, strict=True):
+        diverse, judged, scored = _plain(one.diversity), one.perplexity, None
+        texts = [{"id": row_id} | found for row_id, found in zip(one.texts, diverse.pop("texts"), strict=True)]
+        diverse["num_texts"] = len(texts)
+        if judged is not None:
+            scored = _plain(judged)
+            for text, score, found in zip(texts, scored.pop("texts"), judged.texts, strict=True):
+                text |= {**score, "perplexity": found.perplexity}
+            scored |= {"num_texts": len(texts), "num_tokens": judged.tokens}
+        sets.append({"source": source, "perplexity": scored, "diversity": diverse, "texts": texts})
     compared = {name: _plain(one) for name, one in differences.items()}
     return {"schema": EVALUATION_SCHEMA, "sets": sets, "differences": compared or None}
 
 
-def _without_texts(measured: Diversity | Perplexity) -> Row:
-    """The figures of a set, without those of each text."""
-    figures = _plain(measured)
-    del figures["texts"]
-    return {**figures, "num_texts": len(measured.texts)}
-
-
 def _plain(measured: Diversity | Perplexity | Comparison) -> Row:
     """As JSON values: fewer than five texts have no interval, whose bounds are NaN, which JSON does not know."""
-    return asdict(
-        measured,
-        dict_factory=lambda pairs: {
-            name: None if isinstance(value, float) and isnan(value) else value for name, value in pairs
-        },
-    )
 
+    def fields(pairs: list[tuple[str, Any]]) -> Row:
+        return {name: None if isinstance(value, float) and isnan(value) else value for name, value in pairs}
 
-def _texts(one: Evaluated) -> list[Row]:
-    """The figures of each text."""
-    rows = [{"id": row_id, **asdict(found)} for row_id, found in zip(one.texts, one.diversity.texts, strict=True)]
-    if one.perplexity is not None:
-        scores = [asdict(scored) | {"perplexity": scored.perplexity} for scored in one.perplexity.texts]
-        rows = [row | score for row, score in zip(rows, scores, strict=True)]
-    return rows
+    return asdict(measured, dict_factory=fields)
 
 
 def _figures(one: Evaluated) -> dict[str, Estimate]:

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -14,10 +15,10 @@ from lm_eval.api.registry import register_model
 
 from dgmark.checkpoint.folder import BUILTIN
 from dgmark.decode.config import DecodeConfig
-from dgmark.decode.texts.generation import generations
+from dgmark.decode.texts.generation import generation_of
 from dgmark.decode.texts.prepared import Prepared, check_marking, config_of
 from dgmark.decode.texts.requests import Request, key_of_text
-from dgmark.errors import SettingsError
+from dgmark.errors import SettingsError, without_errors
 from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser, traits_of
 from dgmark.models.load import load_model
@@ -116,16 +117,11 @@ class DiffusionLM(LM):  # type: ignore[misc]
             groups.setdefault(config, []).append((index, self._prompt(context, config.length)))
         for config, group in groups.items():
             group.sort(key=lambda one: len(one[1]))  # prompts of one length together, which need no padding
-            prepared = Prepared.of(
-                self.model,
-                [Request(prompt, self.seed + index, self.key) for index, prompt in group],
-                config,
-                batch_size=self.batch_size,
-            )
-            for rows in prepared.chunks():
-                for row, generation in zip(rows, generations(prepared, rows), strict=True):
-                    index = group[row][0]
-                    texts[index] = self._cut(generation.token_ids, requests[index].args[1])
+            asked = [Request(prompt, self.seed + index, self.key) for index, prompt in group]
+            prepared = Prepared.of(self.model, asked, config, batch_size=self.batch_size)
+            made = without_errors(prepared.results(partial(generation_of, prepared)))
+            for (index, _), generation in zip(group, made, strict=True):
+                texts[index] = self._cut(generation.token_ids, requests[index].args[1])
         return texts
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> Any:  # noqa: ARG002
