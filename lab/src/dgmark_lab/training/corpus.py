@@ -129,18 +129,13 @@ def prepare_corpus(data: Path, folder: Path) -> Corpus:
     made_from = {"data": file_hash(data), "tokenizer": tokenizer.fingerprint}
     if not manifest.is_file() or json.loads(manifest.read_text(encoding="utf-8")) != made_from:
         with atomic_folder(folder) as beside:
-            _write_ids(read_documents(data), tokenizer, beside)
+            documents, ids = read_documents(data), list[UInt16[np.ndarray, " tokens"]]()
+            while some := [document.text for document in islice(documents, _DOCUMENTS_AT_ONCE)]:
+                encoded = tokenizer.encode_batch(some)
+                ids += [np.array(one, np.uint16) for one in encoded if one]  # a text may be encoded to nothing
+            sizes = np.array([len(one) for one in ids], np.int64)
+            np.save(beside / "tokens.npy", np.concatenate(ids))
+            np.save(beside / "documents.npy", np.stack([np.cumsum(sizes) - sizes, sizes], axis=1))
             write_json(beside / manifest.name, made_from)
     tokens = np.load(folder / "tokens.npy", mmap_mode="r")
     return Corpus(tokenizer, tokens, np.load(folder / "documents.npy"), made_from)
-
-
-def _write_ids(documents: Iterator[Document], tokenizer: Tokenizer, folder: Path) -> None:
-    """Write token ids and document table."""
-    ids: list[UInt16[np.ndarray, " tokens"]] = []
-    while some := [document.text for document in islice(documents, _DOCUMENTS_AT_ONCE)]:
-        encoded = tokenizer.encode_batch(some)
-        ids += [np.array(one, np.uint16) for one in encoded if one]  # a tokenizer may encode a text to nothing
-    sizes = np.array([len(one) for one in ids], np.int64)
-    np.save(folder / "tokens.npy", np.concatenate(ids))
-    np.save(folder / "documents.npy", np.stack([np.cumsum(sizes) - sizes, sizes], axis=1))

@@ -127,13 +127,9 @@ def quiet_transformers() -> None:
 
 
 def save_model(network: Network, tokenizer: Tokenizer, folder: Path, *, context: int) -> None:
-    """Write a model folder in bf16, whole or not at all; an existing one is replaced.
+    """Write a model folder in bf16 with its tokenizer, whole or not at all; an existing one is replaced.
 
-    Args:
-        network: the network to save.
-        tokenizer: its tokenizer, which goes into the folder.
-        folder: the folder to write.
-        context: most positions that the model was trained on.
+    `context` is the largest number of positions that the model was trained on.
     """
     with atomic_folder(folder) as beside:
         if mask_id_of(network) is not None:
@@ -156,16 +152,14 @@ def llada_state(module: LlamaForCausalLM) -> dict[str, Tensor]:
     blocks = range(module.config.num_hidden_layers)
     names = [f"model.transformer.{name}.weight" for name in _TOP]
     names += [f"model.transformer.blocks.{block}.{name}.weight" for block in blocks for name in _BLOCK]
-    theirs = {_native_name(name): name for name in names}
+    theirs = {}  # by the Llama class's names, which the loader's renamings make
+    for name in names:
+        renamed = (re.sub(old, ours, name) for old, ours in RENAMINGS.items())
+        theirs[next(one for one in renamed if one != name)] = name
     state = module.state_dict()
     if module.config.tie_word_embeddings:
         state.pop("lm_head.weight", None)
     return {theirs[name]: one.detach().to("cpu", torch.bfloat16).contiguous() for name, one in state.items()}
-
-
-def _native_name(name: str) -> str:
-    """Return the Llama class's name of a tensor, by the loader's renamings."""
-    return next(new for old, ours in RENAMINGS.items() if (new := re.sub(old, ours, name)) != name)
 
 
 def llada_config(network: Network, context: int) -> dict[str, Any]:

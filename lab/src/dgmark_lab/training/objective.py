@@ -198,13 +198,7 @@ def bounds_of(
 ) -> dict[str, Any]:
     """Compute the bounds of models on held-out documents, as plain JSON values.
 
-    Args:
-        model: a built-in model's name, or a model folder.
-        data: the documents.
-        against: other models to measure.
-        rows: held-out rows.
-        length: tokens of a row.
-        device: where to compute.
+    Models are built-in names or folders. The documents give so many rows of so many tokens.
 
     Raises:
         ModelError: a model does not exist.

@@ -32,13 +32,7 @@ class RowBatch:
 
 @dataclass
 class RowSource:
-    """The rows of every step.
-
-    Attributes:
-        corpus: the documents.
-        settings: row length, rows of a step, shares.
-        seed: seed of the run.
-    """
+    """The rows of every step of a run with this seed."""
 
     corpus: Corpus
     settings: Rows

@@ -49,13 +49,8 @@ def load_state(path: Path) -> dict[str, Any]:
 class Run(ABC, Generic[Config, Batch]):
     """A training run: a new one, or one resumed from its state file.
 
-    A subclass builds its networks and optimizers, names them in `parts`, and then calls `resume`.
-
-    Args:
-        config: the settings.
-        made_from: hashes of the data.
-        out: the run's folder, for state and log.
-        device: the device to train on.
+    A subclass builds its networks and optimizers, names them in `parts`, and then calls `resume`. The folder `out`
+    holds state and log; `made_from` has hashes of the data.
     """
 
     # the largest share of the learning rate that a step may take stands in "peak" of each group of parameters

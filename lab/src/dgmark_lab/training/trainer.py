@@ -33,13 +33,7 @@ from dgmark_lab.training.run import Run
 class Trainer(Run[TrainingConfig, Batch]):
     """A run of the storyteller or the judge; its folder also holds the model with averaged weights.
 
-    Args:
-        config: the settings.
-        corpus: the training data.
-        out: the run's folder.
-        device: the device to train on.
-        init: a model folder to start from; ignored when a run resumes.
-        held_out: rows for regular evaluation.
+    It starts from the model folder `init`, unless it resumes, and evaluates regularly on the held-out rows.
 
     Raises:
         SettingsError: the settings do not fit the data, the tokenizer or `init`.
@@ -124,11 +118,10 @@ def make_optimizers(
 
 
 def averaged(module: nn.Module, decay: float) -> AveragedModel:
-    """Make an exponential moving average of a module's weights; short at first, so that it forgets the random start.
+    """Make an exponential moving average of a module's weights, which are copied.
 
-    Args:
-        module: the module; its weights are copied.
-        decay: decay of the average, once (1 + step) / (10 + step) exceeds it.
+    It is short at first, so that it forgets the random start: its decay is `decay` once (1 + step) / (10 + step)
+    exceeds that.
     """
 
     def update(averages: Any, weights: Any, step: Tensor | int) -> None:

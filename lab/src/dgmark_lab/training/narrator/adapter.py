@@ -37,12 +37,7 @@ class LowRank(nn.Module):
 
 
 class AdaptedLlama(nn.Module):
-    """A Llama with frozen weights, adapters on all linear layers of its blocks, and a mask embedding.
-
-    Args:
-        base: the autoregressive model.
-        rank: rank of the adapters.
-    """
+    """A Llama with frozen weights, adapters on all linear layers of its blocks, and a mask embedding."""
 
     def __init__(self, base: LlamaForCausalLM, rank: int) -> None:
         super().__init__()
@@ -130,13 +125,7 @@ class AdaptedLlama(nn.Module):
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of rows of a context, a response and its copies.
-
-    Attributes:
-        context: tokens of the context.
-        response: tokens of the response, and of each copy.
-        copies: number of masked copies of the response.
-    """
+    """The layout of rows: tokens of the context, tokens of the response, and how many masked copies of it follow."""
 
     context: int
     response: int

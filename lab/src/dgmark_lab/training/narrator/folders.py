@@ -31,12 +31,7 @@ MASK_TOKEN = BLOCK_LLAMA.mask_tokens[0]
 
 
 def export(run: Path, base: Path, out: Path) -> int:
-    """Write the folder, whole or not at all, and return the size of the adapters in bytes.
-
-    Args:
-        run: folder of a run.
-        base: folder of its base.
-        out: must not exist yet.
+    """Write what ships of a run's folder and its base's, whole or not at all; return the bytes of the adapters.
 
     Raises:
         SettingsError: `out` exists.

@@ -89,14 +89,9 @@ class BlockBatch:
 
 
 class PassageRows:
-    """Rows from two kinds of passages.
+    """Rows from two kinds of passages: the base's own, and those of people.
 
-    Args:
-        own: texts by the base itself.
-        real: texts by people.
-        settings: settings of the rows.
-        end_id: the token that fills a block after the end of a text.
-        seed: seed of all draws.
+    The token `end_id` fills a block after the end of a text.
     """
 
     def __init__(

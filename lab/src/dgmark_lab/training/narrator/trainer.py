@@ -32,16 +32,10 @@ STAGES = tuple(Path(__file__).with_name(name) for name in ("narrator.toml", "con
 
 
 class NarratorTrainer(Run[NarratorConfig, BlockBatch]):
-    """A run of one stage.
+    """A run of one stage, which puts adapters into the autoregressive model of the folder `base`.
 
-    Args:
-        config: the settings.
-        base: folder of the autoregressive model, into which adapters are put.
-        own: texts that the base wrote; some are held out.
-        documents: training documents.
-        heldout: documents for regular evaluation.
-        out: the run's folder.
-        init: state file of another run, whose adapters to start from; ignored when a run resumes.
+    Some of the texts that the base wrote are held out. The adapters start as those of the state file `init` of another
+    run, unless this run resumes.
 
     Raises:
         ResumeMismatch: the folder holds a run with other settings, data or base.
