@@ -137,12 +137,7 @@ def machine(device: torch.device) -> Row:
 
 
 class Bench:
-    """The network with random weights on a device, and what is measured with it.
-
-    Args:
-        size: the network's shape.
-        device: where it is.
-    """
+    """The network of a shape with random weights on a device, and what is measured with it."""
 
     def __init__(self, size: Size, device: torch.device) -> None:
         self.size, self.device = size, device

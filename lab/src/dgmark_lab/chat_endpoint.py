@@ -26,13 +26,7 @@ class ChatEndpoint(Endpoint):
     """A model of chats that a server computes; its arguments are those of `Endpoint`."""
 
     def answer(self, question: str, *, max_tokens: int, temperature: float, seed: int) -> Answer:
-        """Ask the model a question, as the only message of a chat.
-
-        Args:
-            question: the message.
-            max_tokens: most tokens of the answer.
-            temperature: of the answer's draws.
-            seed: of the answer's draws; some servers take no notice.
+        """Ask the model a question, as the only message of a chat; some servers take no notice of the seed.
 
         Raises:
             ModelError: the server does not answer in time, or refuses the request for another reason than its content.

@@ -40,6 +40,9 @@ class PatternMarkTest(PublishedTest):
         length = spec_as(PatternMarkSpec, key).pattern_length
         distinct, place = np.unique(ids, return_inverse=True)
         matched = int(count_alternating(parts_of(key, ids)[:, None], length)[0])
+        typical = math.ceil((len(ids) - length + 1) * (0.75**length + 0.25**length))  # where 3 of 4 tokens match
+        # a text of d distinct tokens has 2^(d - 1) partitions that count differently
+        chance = max(published_tail(len(ids), length, typical), 0.5 ** (len(distinct) - 1))
         random = RandomParts("redraw/v1", ids, positions, key.secret)
         p_value, _ = redrawn_p(
             matched,
@@ -52,7 +55,7 @@ class PatternMarkTest(PublishedTest):
             z_score=_standard_score(len(ids), length, matched),
             p_value=p_value,
             p_published=published_tail(len(ids), length, matched),
-            detectable=p_value <= fpr or _is_detectable(length, len(ids), len(distinct), fpr),
+            detectable=p_value <= fpr or chance <= fpr,
         )
 
 
@@ -73,13 +76,6 @@ def pattern_mark_biases(key: WatermarkKey) -> Float[np.ndarray, "2 vocab"]:
 def first_part(key: WatermarkKey) -> int:
     """Return the part that position 0 is biased to."""
     return HashKey.of(key, "pattern-mark/start").first & 1
-
-
-def _is_detectable(length: int, tokens: int, distinct: int, fpr: float) -> bool:
-    """Return whether a typical mark (3 of 4 tokens match) would be detected, and enough keys count differently."""
-    expected = (tokens - length + 1) * (0.75**length + 0.25**length)
-    # a text of d distinct tokens has 2^(d - 1) partitions that count differently
-    return 0.5 ** (distinct - 1) <= fpr and (published_tail(tokens, length, math.ceil(expected)) <= fpr)
 
 
 # --- the p-value by re-drawn keys ---

@@ -58,13 +58,9 @@ class ReplayMarkTest(PublishedTest):
 
 
 def replay(key: WatermarkKey, prompt: Sequence[int], text: Sequence[int], fpr: float) -> Score:
-    """Score a text after its prompt. Published: the same binomial test.
+    """Score the ids of a text after those of its prompt, as the model was given it. Published: the same binomial test.
 
-    Args:
-        key: a key of the rule.
-        prompt: the ids of the prompt, as the model was given it.
-        text: the ids of the text; what exceeds the key's length is not scored.
-        fpr: the p-value that a mark is to reach.
+    What exceeds the key's length is not scored.
 
     Raises:
         ModelNotFound: the model is not on this machine.
@@ -109,12 +105,7 @@ class Readings:
 
     @classmethod
     def of(cls, key: WatermarkKey, before: Sequence[int], first: int) -> "Readings":
-        """Read what stands before a block, once whole and several times with a part masked.
-
-        Args:
-            key: the key.
-            before: the ids before the block: the prompt and the blocks before it.
-            first: the position of the block's first token.
+        """Read the ids before a block at position `first` (of the prompt, too), once whole and then with a part masked.
 
         Raises:
             ModelNotFound: the model is not on this machine.
@@ -170,12 +161,9 @@ def _most_even(
 
 
 def left_out(key: WatermarkKey, columns: int, first: int) -> list[Int[np.ndarray, " places"]]:
-    """The columns that each reading of a block leaves out: the nearest, the farthest, then the key's choices.
+    """Which of the columns before a block at position `first` each of its readings leaves out.
 
-    Args:
-        key: the key.
-        columns: how many tokens stand before the block.
-        first: the position of the block's first token.
+    They are the nearest, the farthest, then the key's choices.
     """
     spec = spec_as(ReplayMarkSpec, key)
     count = min(max(_LEAST_LEFT_OUT, round(_LEFT_OUT * columns)), max(1, columns // 2), columns)

@@ -111,20 +111,16 @@ def perplexity(
     )
 
 
-def _scored_part(judge: LanguageModel, text: TextOrIds, tokens: int) -> str:
-    """Return the text without a first token that nothing was there to predict from."""
-    ids = ids_of(judge, text)
-    if tokens == len(ids) and isinstance(text, str):
-        return well_formed(text)
-    return judge.tokenizer.decode(ids[len(ids) - tokens :])
-
-
 def score_texts(
     judge: LanguageModel, texts: Sequence[TextOrIds], prompts: Sequence[TextOrIds] | None = None
 ) -> list[ScoredText]:
     """Score the texts one by one; for arguments and errors see `perplexity`."""
     scored, texts = [], contents_of(texts)
     for text, own in zip(texts, token_nats(judge, texts, prompts), strict=True):
-        plain = _scored_part(judge, text, len(own))
+        ids = ids_of(judge, text)
+        if isinstance(text, str) and len(own) == len(ids):
+            plain = well_formed(text)
+        else:  # without a first token that nothing was there to predict from
+            plain = judge.tokenizer.decode(ids[len(ids) - len(own) :])
         scored.append(ScoredText(float(own.sum()), len(own), len(plain.encode())))
     return scored

@@ -25,14 +25,8 @@ GreenRows = Callable[[Int[Tensor, " n"]], Bool[Tensor, "n vocab"]]
 def green_rows(hash_key: HashKey, gamma: float, vocab_size: int, device: torch.device, *, right: bool) -> GreenRows:
     """Rows of the green relation B[left, right] over the vocabulary, computed when first needed and then cached.
 
-    One step needs nearly the same rows as the step before. The whole relation would be too large to keep.
-
-    Args:
-        hash_key: the hash key of the relation.
-        gamma: share of green pairs.
-        vocab_size: number of token ids.
-        device: where the rows are needed.
-        right: whether the tokens of the rows stand on the right of their pairs.
+    One step needs nearly the same rows as the step before. The whole relation would be too large to keep. `gamma` is
+    the share of green pairs, and `right` tells whether the tokens of the rows stand on the right of their pairs.
     """
     vocabulary = torch.arange(vocab_size, device=device)
 
@@ -54,12 +48,7 @@ def without_held(
 ) -> Bool[Tensor, "places vocab"]:
     """Leave out what the tests would not count: tokens that complete a pair which the text already holds.
 
-    Args:
-        favoured: the tokens that a bias favours at each place.
-        tokens: the neighbour of each place.
-        offset: where the neighbour stands.
-        step: the step.
-        canvas: the canvas of each place.
+    `favoured` are the tokens that a bias favours at each place, by its neighbour at the offset, one of `tokens`.
     """
     distance, (first, stop) = abs(offset), step.window.text
     ids = step.window.ids[:, first:stop]
