@@ -17,12 +17,9 @@ Options = Annotated[
 
 
 def make(kind: type[Kind], title: str, options: Mapping[str, Any]) -> Kind:
-    """Return an instance of a pydantic dataclass. Text is read as a value of the option's type.
+    """Return an instance of a pydantic dataclass with these fields, called "attack crop" or the like by errors.
 
-    Args:
-        kind: the class.
-        title: what it is, such as "attack crop".
-        options: fields of the class; the others have their defaults.
+    Text is read as a value of the option's type.
 
     Raises:
         SettingsError: no option has this name, or a value is invalid.

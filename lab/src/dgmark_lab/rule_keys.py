@@ -11,23 +11,15 @@ from dgmark.watermark.spec import WatermarkSpec, options_of
 
 
 def rule_key(rule: str, key: WatermarkKey, /, **options: Any) -> WatermarkKey:
-    """The key of a rule for the model of a key, with the secret of that key.
+    """The key of an installed rule for the model of a key, with the secret of that key, and these options.
 
-    Args:
-        rule: the name of an installed rule.
-        key: the key; nothing of its own rule is taken over.
-        options: options of the rule; see `rule_spec`.
+    Nothing is taken over of the key's own rule.
 
     Raises:
         SettingsError: no rule or option has this name, a value is invalid, or the key lacks the secret that is needed.
         MissingExtra: the package of the rule cannot be used.
     """
-    own = key.spec
-    bound = {
-        "table_size": own.table_size,
-        "tokenizer": own.tokenizer,
-        "tokenizer_fingerprint": own.tokenizer_fingerprint,
-    }
+    bound = {name: getattr(key.spec, name) for name in ("table_size", "tokenizer", "tokenizer_fingerprint")}
     spec = rule_spec(rule, options, bound)
     if spec.keyed and key.secret is None:
         raise SettingsError(f"key {key.fingerprint} is keyless (token-id), but {rule} needs a secret: make a keyed one")
@@ -35,15 +27,10 @@ def rule_key(rule: str, key: WatermarkKey, /, **options: Any) -> WatermarkKey:
 
 
 def rule_spec(rule: str, options: Mapping[str, Any], bound: Mapping[str, Any]) -> WatermarkSpec:
-    """The spec of a rule.
+    """The spec of an installed rule with these options; the `bound` fields bind it to a model.
 
     An option that is left out is that of a key file without it, so there are no sub-keys and no position code. One that
     every key file states, such as the distances of pairs, is that of a new key.
-
-    Args:
-        rule: the name of an installed rule.
-        options: options of the rule.
-        bound: the fields of the spec that bind it to a model.
 
     Raises:
         SettingsError: no rule or option has this name, or a value is invalid.

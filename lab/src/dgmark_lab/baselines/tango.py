@@ -12,7 +12,7 @@ import math
 from functools import lru_cache, partial
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Int, UInt8
+from jaxtyping import Bool, Float32, Int, UInt8
 from scipy.special import ndtri
 
 from dgmark.errors import SettingsError
@@ -63,15 +63,24 @@ class TangoTest(PublishedTest):
         )
 
 
-def _redrawn(spec: TangoSpec, tokens: Int[np.ndarray, " tokens"], first: int, count: int) -> Colours:
+def _redrawn(spec: TangoSpec, tokens: Ids, first: int, count: int) -> Colours:
     """The colours of some tokens under random keys, which are the same for every text."""
+    blocks = range(first // _BLOCK, -(-(first + count) // _BLOCK))
+    parts = [_coloured(spec, _REDRAWN, number * _BLOCK, _BLOCK, tokens) for number in blocks]
+    return np.concatenate(parts, axis=1)[:, first % _BLOCK :][:, :count]
+
+
+def _coloured(spec: TangoSpec, hash_key: HashKey, first: int, count: int, tokens: Ids) -> Colours:
+    """The colours of some tokens, each named once and in order, under so many keys of a series, from this one on."""
     if spec.colours == "hash":
-        return _hashed(_REDRAWN, first + np.arange(count), tokens, spec.classes)
+        bits = uniform_bits(states(hash_key, first + np.arange(count)), tokens[:, None])
+        return ((bits * spec.classes) >> BITS).astype(np.uint8)
     model = spec.embeddings or spec.tokenizer
-    blocks, rows = range(first // _BLOCK, -(-(first + count) // _BLOCK)), unit_embeddings(model)[tokens]
-    parts = [_directions(model, spec.classes, _REDRAWN, number * _BLOCK, _BLOCK) for number in blocks]
-    colours = np.concatenate([_classes(rows @ directions, bounds) for directions, bounds in parts], axis=1)
-    return colours[:, first % _BLOCK :][:, :count]
+    directions, bounds = _directions(model, spec.classes, hash_key, first, count)
+    rows = unit_embeddings(model)
+    projections = (rows if len(tokens) == len(rows) else rows[tokens]) @ directions  # all rows are not copied
+    colours: Colours = (projections[:, None] >= bounds).sum(1).astype(np.uint8)
+    return colours
 
 
 def _match(classes: int, one: UInt8[np.ndarray, "*s"], other: UInt8[np.ndarray, "*s"]) -> Bool[np.ndarray, "*s"]:
@@ -123,20 +132,14 @@ def colour_of(key: WatermarkKey) -> UInt8[np.ndarray, " vocab"]:
         SettingsError: the model's embeddings are not those of the key's vocabulary.
         ModelNotFound: the model is not on this machine.
     """
-    spec, hash_key = spec_as(TangoSpec, key), HashKey.of(key, "tango")
-    model, size = spec.embeddings or spec.tokenizer, spec.table_size
-    if spec.colours == "hash":
-        colours = _hashed(hash_key, np.zeros(1, dtype=np.int64), np.arange(size), spec.classes)
-    else:
-        rows = unit_embeddings(model)
-        if len(rows) != size:
-            raise SettingsError(
-                f"{model} has embeddings of {len(rows)} tokens, and the key is for {size}: name the model of the key "
-                "with option embeddings"
-            )
-        directions, bounds = _directions(model, spec.classes, hash_key, 0, 1)
-        colours = _classes(rows @ directions, bounds)
-    return colours[:, 0]
+    spec, size = spec_as(TangoSpec, key), key.spec.table_size
+    model = spec.embeddings or spec.tokenizer
+    if spec.colours == "embeddings" and (known := len(unit_embeddings(model))) != size:
+        raise SettingsError(
+            f"{model} has embeddings of {known} tokens, and the key is for {size}: name the model of the key with "
+            "option embeddings"
+        )
+    return _coloured(spec, HashKey.of(key, "tango"), 0, 1, np.arange(size))[:, 0]
 
 
 @lru_cache(maxsize=128)
@@ -149,18 +152,3 @@ def _directions(
     directions = ndtri(((bits >> 1) + 0.5) / 2.0 ** (BITS - 1)).astype(np.float32)
     cuts = [len(rows) * number // classes for number in range(1, classes)]
     return directions, np.partition(rows @ directions, cuts, axis=0)[cuts]
-
-
-def _classes(
-    projections: Float[np.ndarray, "tokens keys"], bounds: Float[np.ndarray, "bounds keys"]
-) -> UInt8[np.ndarray, "tokens keys"]:
-    colours: UInt8[np.ndarray, "tokens keys"] = (projections[:, None] >= bounds).sum(1).astype(np.uint8)
-    return colours
-
-
-def _hashed(
-    hash_key: HashKey, keys: Int[np.ndarray, " keys"], tokens: Int[np.ndarray, " tokens"], classes: int
-) -> UInt8[np.ndarray, "tokens keys"]:
-    """Return independent uniform colours."""
-    bits = uniform_bits(states(hash_key, keys), tokens[:, None])
-    return ((bits * classes) >> BITS).astype(np.uint8)
