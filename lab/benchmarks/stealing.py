@@ -4,12 +4,13 @@ Run `python lab/benchmarks/stealing.py MARKED.jsonl ... --key KEY --unmarked UNM
 generate` by the built-in model. For each number of texts the same model writes texts that are steered by what was
 learnt from them, and marked texts are scrubbed; both are read as text by the real detector. The thief knows the method:
 he draws by the bits that he believes in, and where he knows nothing there is no bit. A thief need not be unbiased, so
-he may have a --bias. Under a key with sub-keys he counts over all responses; with --subkeys-known he knows which of
-them share the most frequent sub-key.
+he may have a --bias. Under a key with sub-keys he counts over all responses; or he clusters them by sub-key, and takes
+the sub-key that explains its responses best; or he knows which of them share the most frequent sub-key.
 """
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,8 @@ from dgmark.decode.marks.position import PositionSide
 from dgmark.decode.marks.rules import DecodeSide, Places
 from dgmark.models.load import NetworkDenoiser
 from dgmark.rows.jsonl import read_good_rows
-from dgmark_lab.attacks.stealing import StolenKey, StolenPositions, nothing_of, residue_words, scrub
+from dgmark_lab.attacks.clustering import subkey_shares
+from dgmark_lab.attacks.stealing import StolenKey, StolenPairs, StolenPositions, nothing_of, residue_words, scrub
 from dgmark_lab.attacks.text_edits import decode as text_of
 from dgmark_lab.attacks.text_edits import ordinary_ids
 from dgmark_lab.evaluate.estimates import percent
@@ -43,10 +45,11 @@ Ids = Int[np.ndarray, " n"]
 
 
 class Row(NamedTuple):
-    """A text of a thief: its tokens, as they are read from its text, and its sub-key."""
+    """A text of a thief: its prompt, its tokens, as they are read from its text, and its sub-key."""
 
+    prompt: str
     ids: Ids
-    subkey: int | None
+    subkey: int
 
 
 def main() -> None:
@@ -58,45 +61,65 @@ def main() -> None:
     )
     parser.add_argument("--key", type=Path, required=True)
     parser.add_argument("--learn", type=int, nargs="+", default=[1, 10, 100, 1000], help="texts to learn from")
-    parser.add_argument("--texts", type=int, default=16, help="texts to forge, and to scrub")
+    parser.add_argument(
+        "--texts", type=int, default=64, help="texts to forge: to the last prompts, from which no text is learnt"
+    )
+    parser.add_argument(
+        "--thief", choices=["counts", "clusters", "knows"], default="counts", help="what he does with sub-keys"
+    )
     parser.add_argument("--temperature", type=float, default=0.5, help="of the forger")
     parser.add_argument("--bias", type=float, default=0.0, help="of the forger")
-    parser.add_argument("--subkeys-known", action="store_true")
     args = parser.parse_args()
     key, model = WatermarkKey.load(args.key), load_model()
     assert isinstance(model, NetworkDenoiser)
-    first, *more = (_rows(path, model.tokenizer) for path in args.marked)
-    # the last prompts are those of the forgeries, and nothing is learnt from their texts
-    learnt = [row for rows in (first, *more) for row in rows[: -args.texts]]
-    held_out = first[-args.texts :]
+    prompts = builtin_prompts()[-args.texts :]
+    rows = [row for path in args.marked for row in _rows(path, model.tokenizer)]
+    held_out = [row for row in rows if row.prompt in prompts]
+    learnt = [row for row in rows if row.prompt not in prompts]
     common = Counter(row.subkey for row in learnt).most_common(1)[0][0]
-    if args.subkeys_known:
+    if args.thief == "knows":
         learnt = [row for row in learnt if row.subkey == common]
     learnt = [learnt[i] for i in np.random.default_rng(0).permutation(len(learnt))]
-    plain, *others = ([row.ids for row in _rows(path, model.tokenizer)] for path in args.unmarked)
-    law = _law(plain, model.tokenizer)
-    unmarked = plain[: -args.texts] + [ids for texts in others for ids in texts]
-    one = key if common is None else key.subkey(common)
+    plain = [row for path in args.unmarked for row in _rows(path, model.tokenizer)]
+    unmarked = [row.ids for row in plain if row.prompt not in prompts]
+    tests = [row.ids for row in plain if row.prompt in prompts]
+    law = _law(unmarked, model.tokenizer)
     print_header(["texts", "right", "forged", "median p", *(f"scrubbed {share:g}" for share in SCRUBBED)])
     for number in (0, *(number for number in args.learn if number <= len(learnt))):
-        stolen = nothing_of(key)
+        stolen, subkey = nothing_of(key), common
         if number:
-            stolen = stolen.learn([row.ids for row in learnt[:number]], unmarked)
-        right = np.mean([stolen.right(one, ids) for ids in plain[-args.texts :]])
-        cells: list[Any] = [number, f"{right:.3f}", "", ""]
+            stolen, subkey = _learnt(stolen, learnt[:number], unmarked, key, clusters=args.thief == "clusters")
+        one = key if key.num_subkeys == 1 else key.subkey(subkey)
+        cells: list[Any] = [number, f"{np.mean([stolen.right(one, ids) for ids in tests]):.3f}", "", ""]
         if number:
-            p = _forged(model, key, stolen, args.texts, temperature=args.temperature, bias=args.bias)
+            p = _forged(model, key, stolen, prompts, temperature=args.temperature, bias=args.bias)
             cells[2:] = [with_interval(percent(p <= RATE), 0), f"{np.median(p):.0e}"]
         print_row([*cells, *(_scrubbed(model.tokenizer, key, stolen, held_out, law, share) for share in SCRUBBED)])
     print_made_with("decoding", key.spec.rule, "storyteller")
+
+
+def _learnt(
+    blank: StolenKey, rows: Sequence[Row], unmarked: Sequence[Ids], key: WatermarkKey, *, clusters: bool
+) -> tuple[StolenKey, int]:
+    """What a thief learns, and the sub-key that he has learnt most of."""
+    marked, subkeys = [row.ids for row in rows], np.array([row.subkey for row in rows])
+    if not clusters:
+        return blank.learn(marked, unmarked), Counter(subkeys.tolist()).most_common(1)[0][0]
+    assert isinstance(blank, StolenPairs)
+    shares, evidence = subkey_shares(blank, marked, unmarked, key.num_subkeys, np.random.default_rng(0))
+    best = shares[:, int(evidence.argmax())]
+    return blank.learn(marked, unmarked, best), int(np.bincount(subkeys, best).argmax())
 
 
 def _rows(path: Path, tokenizer: Tokenizer) -> list[Row]:
     """Read the texts of rows, encoded from text as an adversary would."""
     rows = list(read_good_rows(str(path)))
     encoded = tokenizer.encode_batch([row["text"] for row in rows])
-    ids = [np.array(each[:LENGTH], dtype=np.int64) for each in encoded]
-    return [Row(each, row.get("subkey")) for each, row in zip(ids, rows, strict=True) if len(each) >= MIN_TOKENS]
+    read = (
+        Row(row["prompt"], np.array(ids[:LENGTH], dtype=np.int64), row.get("subkey") or 0)
+        for ids, row in zip(encoded, rows, strict=True)
+    )
+    return [row for row in read if len(row.ids) >= MIN_TOKENS]
 
 
 def _law(texts: Sequence[Ids], tokenizer: Tokenizer) -> Float[np.ndarray, " vocab"]:
@@ -109,18 +132,18 @@ def _law(texts: Sequence[Ids], tokenizer: Tokenizer) -> Float[np.ndarray, " voca
 
 
 def _forged(
-    model: NetworkDenoiser, key: WatermarkKey, stolen: StolenKey, texts: int, **settings: float
+    model: NetworkDenoiser, key: WatermarkKey, stolen: StolenKey, prompts: Sequence[str], **settings: float
 ) -> Float[np.ndarray, " texts"]:
     """The p-values of texts that the model writes, steered by stolen beliefs."""
-    prompts = [model.tokenizer.encode(prompt)[-16:] for prompt in builtin_prompts()[-texts:]]
-    batch = torch.tensor([each for each in prompts if len(each) == 16])
+    ends = [model.tokenizer.encode(prompt)[-16:] for prompt in prompts]
+    batch = torch.tensor([each for each in ends if len(each) == 16])
     config = DecodeConfig.of(model, length=LENGTH, cache="dual", **settings)
-    rule = _believed_rule(stolen, key, len(batch))
+    rule = believed_rule(stolen, key, len(batch))
     responses = decode(model, batch, config, rule, list(range(len(batch))))
     return _p_values(key, [model.tokenizer.decode(each.token_ids) for each in responses])
 
 
-def _believed_rule(stolen: StolenKey, key: WatermarkKey, texts: int) -> DecodeSide:
+def believed_rule(stolen: StolenKey, key: WatermarkKey, texts: int) -> DecodeSide:
     """The rule of a key, with the bits that the thief believes in."""
 
     def believed(words: Tensor) -> Tensor:
@@ -140,7 +163,8 @@ def _believed_rule(stolen: StolenKey, key: WatermarkKey, texts: int) -> DecodeSi
 
     rule = side_of_rows([key.for_text()] * texts, "cpu")
     kinds: dict[str, type[DecodeSide]] = {"bigram": BelievedPairs, "position": BelievedPositions}
-    return kinds[key.spec.rule](**vars(rule))  # `nothing_of` has refused keys of other rules
+    given = {field.name: getattr(rule, field.name) for field in fields(rule) if field.init}
+    return kinds[key.spec.rule](**given)  # `nothing_of` has refused keys of other rules
 
 
 def _scrubbed(
@@ -152,6 +176,8 @@ def _scrubbed(
     share: float,
 ) -> str:
     """The share of marked texts that are no longer found after a share of their tokens is replaced."""
+    if not rows:
+        return ""
     edited = [scrub(row.ids, stolen, share, law, np.random.default_rng([number, 7])) for number, row in enumerate(rows)]
     p = _p_values(key, [text_of(tokenizer, ids.tolist()) for ids in edited])
     return with_interval(percent(p > RATE), 0)

@@ -230,7 +230,38 @@ def test_invalid_options_are_refused(name: str, options: dict[str, Any], message
 
 
 @pytest.mark.parametrize("wrong", [b"A text.", None, [5, 6], {"text": "A text."}], ids=repr)
-@pytest.mark.parametrize("name", sorted(ATTACKS.keys() - {"copy-paste"}))
+@pytest.mark.parametrize("name", sorted(ATTACKS.keys() - {"copy-paste", "synonyms"}))
 def test_only_a_text_is_attacked(name: str, wrong: Any) -> None:
     with unchecked(), pytest.raises(SettingsError):
         attack(name)(wrong, dice())
+
+
+def wordnet(folder: Path, nouns: str, data: str) -> str:
+    """A WordNet of nouns alone, whose files begin with a licence as those of WordNet do."""
+    for part in ("noun", "verb", "adj", "adv"):
+        index, synsets = (nouns, data) if part == "noun" else ("", "")
+        (folder / f"index.{part}").write_text("  1 The licence.  \n" + index)
+        (folder / f"data.{part}").write_text("  1 The licence.  \n" + synsets)
+    return str(folder)
+
+
+def test_words_are_replaced_by_synonyms_of_their_first_sense(tmp_path: Path) -> None:
+    nouns = "king n 2 1 @ 2 9 00000100 00000300  \nlake n 1 0 1 0 00000400  \n"
+    data = (
+        "00000100 18 n 03 king 0 male_monarch 0 Rex 1 001 @ 00000200 n 0000 | a ruler  \n"
+        "00000300 18 n 02 king 2 baron 0 000 | a magnate  \n00000400 17 n 02 lake 0 loch 0 000 | water  \n"
+    )
+    replace = attack("synonyms", wordnet=wordnet(tmp_path, nouns, data))
+    made = {replace("Kings (two) saw a king by the lake.", dice(seed)) for seed in range(40)}
+    kings, others = ("Male monarchs", "Rexs"), ("male monarch", "Rex")
+    # "lake" was never met in a text, so that its sense is not known to be one that people use
+    assert made == {f"{many} (two) saw a {one} by the lake." for many in kings for one in others}
+    half = attack("synonyms", wordnet=str(tmp_path), budget=0.5)("A king, a king.", dice())
+    assert half.count("king") == 1
+
+
+def test_synonyms_need_a_wordnet(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="synonyms needs WordNet: give wordnet=FOLDER"):
+        attack("synonyms")
+    with pytest.raises(NoTexts, match=r"is no folder of a WordNet database: data\.noun cannot be read"):
+        attack("synonyms", wordnet=str(tmp_path))("a long text", dice())

@@ -13,6 +13,7 @@ from dgmark.errors import InputError, ModelNotFound, PromptTooLong, SettingsErro
 from dgmark.models.toy import ToyDenoiser
 from dgmark_lab.attacks import attack
 from dgmark_lab.attacks import paraphrase as paraphrase_module
+from dgmark_lab.attacks import rephrase as rephrase_module
 from dgmark_lab.attacks.budgets import edit_count, places
 from dgmark_lab.attacks.paraphrase import load_rewriter
 from dgmark_lab.attacks.refill import refill_ids, tokens_of_words
@@ -144,3 +145,22 @@ def test_a_causal_model_paraphrases(chat: bool, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(network, "generate", lambda **given: given["input_ids"])
     with pytest.raises(InputError, match="answered with an empty text"):
         rewrite("w3 w4", dice(1))
+
+
+# --- rephrase ---
+
+
+def test_a_diffusion_model_rephrases_each_passage(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def answers(model: ToyDenoiser, prompts: list[str], **settings: object) -> list[Mock]:
+        asked.extend(prompts)
+        assert settings["chat"] is True
+        assert settings["length"] == 15  # a quarter more than the longest passage
+        return [Mock(text=f" answer {number} ") for number in range(len(prompts))]
+
+    monkeypatch.setattr(rephrase_module, "generate", answers)
+    rewrite = attack("rephrase", model=TOY, words=12)
+    assert rewrite(TEXT, dice()) == "answer 0\n\nanswer 1\n\nanswer 2\n\nanswer 3"
+    assert " ".join(question.removeprefix(f"{rephrase_module.PROMPT}\n\n") for question in asked) == TEXT
+    assert rewrite(" ", dice()) == " "

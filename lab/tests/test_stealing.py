@@ -1,14 +1,21 @@
 """Key inference: what a key prefers is learnt from texts that carry it, and nothing from others."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
+from lab_support import benchmark
 
 from dgmark import Detector, WatermarkKey
+from dgmark.decode import DecodeConfig, decode
 from dgmark.errors import SettingsError
+from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.bigram import BigramSpec, matching_pairs, pair_key
 from dgmark.watermark.position import PositionSpec, tables_of
 from dgmark_lab.attacks.budgets import edit_count
-from dgmark_lab.attacks.stealing import StolenKey, nothing_of, scrub
+from dgmark_lab.attacks.clustering import subkey_shares
+from dgmark_lab.attacks.stealing import StolenKey, StolenPairs, nothing_of, scrub
 from dgmark_lab.rule_keys import rule_key
 from support.known_keys import known_key
 
@@ -37,7 +44,7 @@ def texts(key: WatermarkKey | None, number: int, seed: int) -> list[np.ndarray]:
             scores += tables_of(key).table()[ids[:, at]] == tables_of(key).residues(np.array([at]))
         farthest = key.spec.farthest if isinstance(key.spec, BigramSpec) else 0
         for back in range(1, min(at, farthest) + 1):
-            scores += matching_pairs(text[:, at - back, None] | ids[:, at] << 24, pair_key(key))
+            scores += matching_pairs(text[:, at - back, None] | ids[:, at] << 24, pair_key(key), key.number or 0)
         text[:, at] = ids[np.arange(number), at, scores.argmax(axis=1)]
     return list(text)
 
@@ -94,3 +101,38 @@ def test_scrubbing_removes_more_with_beliefs_than_without(name: str) -> None:
         assert max(changed) <= edit_count(128, 0.3)
         p_values.append(np.median([detector.detect(ids).p_value for ids in edited]))
     assert p_values[0] > 100 * p_values[1]
+
+
+def test_texts_that_share_a_sub_key_are_found() -> None:
+    key = known_key("stolen", rule="bigram", subkeys=4)
+    marked = [ids for number in range(4) for ids in texts(key.subkey(number), 30, 10 + number)]
+    unmarked = texts(None, 200, 2)
+    blank = nothing_of(key)
+    assert isinstance(blank, StolenPairs)
+    shares, evidence = subkey_shares(blank, marked, unmarked, 4, np.random.default_rng(0))
+    assert np.allclose(shares.sum(axis=1), 1)
+    assert np.allclose(shares.sum(axis=0), 30, atol=1)
+    assert evidence.min() > 0
+    of_subkeys = shares.reshape(4, 30, 4).mean(axis=1)
+    assert sorted(of_subkeys.argmax(axis=1).tolist()) == [0, 1, 2, 3]
+    assert of_subkeys.max(axis=1).min() > 0.9
+    # what he believes of a sub-key that he found is as right as if he had been told which texts have it
+    found = blank.learn(marked, unmarked, shares[:, of_subkeys[0].argmax()])
+    told = blank.learn(marked, unmarked, np.repeat([1.0, 0.0], [30, 90]))
+    tests = texts(None, 40, 3)
+    rates = [np.mean([thief.right(key.subkey(0), ids) for ids in tests]) for thief in (found, told)]
+    assert rates[0] > rates[1] - 0.02 > 0.55
+
+
+@pytest.mark.parametrize("name", ["bigram", "position"])
+def test_a_forger_draws_by_the_bits_that_he_believes_in(name: str) -> None:
+    model, key = ToyDenoiser(end_bias=-20.0), KEYS[name]
+    words = np.array([first | second << 24 for second in range(model.vocab_size) for first in range(model.vocab_size)])
+    # he believes that every third word matches, and that no other does
+    stolen = replace(nothing_of(key), words=words, beliefs=np.where(words % 3, -9.0, 9.0))
+    rule = benchmark("stealing").believed_rule(stolen, key, 2)
+    config = DecodeConfig.of(model, length=64, bias=1.0)
+    forged = decode(model, torch.tensor([[5, 6], [5, 6]]), config, rule, [0, 1])
+    evidence = [stolen.believed(stolen.count(np.array(one.token_ids))[0]).mean() for one in forged]
+    # a third of all words match, and no pair of tokens counts twice
+    assert min(evidence) > 0

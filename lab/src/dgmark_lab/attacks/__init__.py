@@ -18,6 +18,8 @@ from dgmark_lab.attacks.layout import RoundTrip, Wrap
 from dgmark_lab.attacks.paraphrase import Dipper, Paraphrase
 from dgmark_lab.attacks.published import Published
 from dgmark_lab.attacks.refill import Refill
+from dgmark_lab.attacks.rephrase import Rephrase
+from dgmark_lab.attacks.synonyms import Synonyms
 from dgmark_lab.attacks.text_edits import CopyPaste, Crop, Deletion, Insertion, Reorder, SentenceSwap, Substitution
 from dgmark_lab.options import make
 
@@ -40,7 +42,9 @@ ATTACKS: dict[str, type[Any]] = {
     "wrap": Wrap,
     "document": RoundTrip,
     "published": Published,
+    "synonyms": Synonyms,
     "refill": Refill,
+    "rephrase": Rephrase,
     "dipper": Dipper,
     "paraphrase": Paraphrase,
 }

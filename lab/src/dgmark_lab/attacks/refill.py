@@ -50,7 +50,7 @@ class Refill:
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         """Rewrite a share of the text's tokens; all others stay."""
         text = text_of(text)
-        model = _load(self.model) if isinstance(self.model, str) else self.model
+        model = load_once(self.model) if isinstance(self.model, str) else self.model
         encoded = model.tokenizer.encode_with_offsets(text)
         if self.holes == "words":
             masked = tokens_of_words(text, encoded.offsets, self.budget, rng)
@@ -95,4 +95,4 @@ def refill_ids(
 
 
 # the model loaded last is kept
-_load = lru_cache(maxsize=1)(load_model)
+load_once = lru_cache(maxsize=1)(load_model)

@@ -66,7 +66,7 @@ class StolenKey(ABC):
 
     def believed(self, words: Int[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
         """What each of these words is expected to count, from -1 to 1; 0 where nothing is known."""
-        return np.tanh(_at(words, self.words, self.beliefs) / 2)
+        return np.tanh(known_at(words, self.words, self.beliefs) / 2)
 
     def right(self, key: WatermarkKey, ids: Ids) -> float:
         """The share of the words of a text of which the belief is right; where nothing is known it is a guess, 1/2."""
@@ -101,14 +101,26 @@ class StolenPairs(StolenKey):
         """Which pairs have the bit 1 under the key, or under the sub-key that it is."""
         return matching_pairs(self.count(ids)[0], pair_key(key), key.number or 0)
 
-    def learn(self, marked: Sequence[Ids], unmarked: Sequence[Ids]) -> StolenKey:
-        """Counts are Poisson, in marked text with 2 q times the rate of other text, or 2 (1 - q) times."""
-        seen, usual = (_counts([np.unique(self.count(ids)[0]) for ids in texts]) for texts in (marked, unmarked))
-        words = np.unique(np.concatenate([seen[0], usual[0]]))
-        found, other = _at(words, *seen), _at(words, *usual)
-        likely, unlikely = (1 + len(unmarked) + 2 * share * len(marked) for share in (_MATCH, 1 - _MATCH))
-        odds = found * np.log(_MATCH / (1 - _MATCH)) - (found + other + _PRIOR) * np.log(likely / unlikely)
-        return replace(self, words=words, beliefs=odds)
+    def learn(
+        self,
+        marked: Sequence[Ids],
+        unmarked: Sequence[Ids],
+        shares: Float[np.ndarray, " texts"] | None = None,
+    ) -> StolenKey:
+        """Believe what texts show.
+
+        Args:
+            marked: token ids of marked texts, each from its first token on.
+            unmarked: token ids of texts of the same model without this key's mark.
+            shares: the probability that each marked text has the sub-key in question; None: 1.
+        """
+        shares = np.ones(len(marked)) if shares is None else shares
+        texts = [np.unique(self.count(ids)[0]) for ids in (*marked, *unmarked)]
+        words, seen = counts_of(texts)
+        weights = np.repeat(shares, [len(text) for text in texts[: len(marked)]])
+        place = np.searchsorted(words, np.concatenate([*texts[: len(marked)], words[:0]]))
+        found = np.bincount(place, weights, minlength=len(words))
+        return replace(self, words=words, beliefs=odds_of_match(found, seen, shares.sum(), len(texts)))
 
 
 @dataclass(frozen=True)
@@ -132,9 +144,9 @@ class StolenPositions(StolenKey):
 
     def learn(self, marked: Sequence[Ids], unmarked: Sequence[Ids]) -> StolenKey:
         """Of two residues a token matches one, so that unmarked texts only say which tokens there are."""
-        seen, usual = (_counts([self.count(ids)[0] for ids in texts]) for texts in (marked, unmarked))
+        seen, usual = (counts_of([self.count(ids)[0] for ids in texts]) for texts in (marked, unmarked))
         words = np.unique(np.concatenate([seen[0], usual[0]]))
-        surplus = _at(words, *seen) - _at(words ^ (1 << _ID_BITS), *seen)
+        surplus = known_at(words, *seen) - known_at(words ^ (1 << _ID_BITS), *seen)
         return replace(self, words=words, beliefs=surplus * np.log(_MATCH / (1 - _MATCH)))
 
 
@@ -161,11 +173,30 @@ def residue_words(tokens: Words, residues: Words) -> Words:
     return words
 
 
-def _counts(words: list[Int[np.ndarray, " _"]]) -> Counts:
+def odds_of_match(found: np.ndarray, seen: np.ndarray, marked: np.ndarray | float, texts: int) -> np.ndarray:
+    """Log-odds that a pair matches: counts are Poisson, in marked text with 2 q or 2 (1 - q) times the rate of other.
+
+    Args:
+        found: how many marked texts have each pair; of several sub-keys, in columns.
+        seen: how many texts have it.
+        marked: how many texts are marked; of several sub-keys, with each.
+        texts: how many texts there are.
+    """
+    likely, unlikely = (1 + texts - marked + 2 * share * marked for share in (_MATCH, 1 - _MATCH))
+    return np.asarray(found * np.log(_MATCH / (1 - _MATCH)) - (seen + _PRIOR) * np.log(likely / unlikely))
+
+
+def expected_rate(odds: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """The rate of a pair in marked text over that in other text, which these odds that it matches let expect."""
+    return 1 + (2 * _MATCH - 1) * np.tanh(odds / 2)
+
+
+def counts_of(words: list[Int[np.ndarray, " _"]]) -> Counts:
+    """The words of several texts, ascending, and how often each occurs."""
     return np.unique(np.concatenate([*words, np.zeros(0, dtype=np.int64)]), return_counts=True)
 
 
-def _at(words: Int[np.ndarray, "*shape"], known: Ids, values: np.ndarray) -> Float[np.ndarray, "*shape"]:
+def known_at(words: Int[np.ndarray, "*shape"], known: Ids, values: np.ndarray) -> Float[np.ndarray, "*shape"]:
     """The value of each word; 0 for one that is not known."""
     if not len(known):
         return np.zeros(words.shape)

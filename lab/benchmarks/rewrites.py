@@ -1,0 +1,117 @@
+"""Measure what rewriting leaves of the mark, by the length of the text.
+
+Run `python lab/benchmarks/rewrites.py --prompts C4.jsonl --wordnet FOLDER --out FOLDER`. A document consists of answers
+of the narrator to prompts of C4 under one sub-key, 1,024 tokens together. It is rewritten whole, then cut into equal
+parts: eighths hold what was written as 128 tokens, and so on. Texts that --out has are not made again.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dgmark import Detector, WatermarkKey, generate, load_model
+from dgmark.checkpoint.tokenizer import Tokenizer
+from dgmark.files.outputs import atomic_write
+from dgmark.models.denoiser import Denoiser
+from dgmark_lab.attacks import attack
+from dgmark_lab.evaluate.estimates import mean, percent
+from dgmark_lab.experiments.prompt_sets import load_prompts
+from dgmark_lab.experiments.spec import PROMPT_SETS
+from dgmark_lab.experiments.tables import with_interval
+from shared import arguments, print_header, print_made_with, print_row, random_key
+
+TOKENS = 1024
+ANSWERS = 10
+PARTS = (8, 4, 2, 1)
+RATE = 1e-4
+KEYS = 4
+MODEL = "narrator"
+WRITING: dict[str, Any] = {"length": 128, "block_length": 32, "temperature": 0.8, "top_p": 0.9}
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = arguments()
+    parser.add_argument("--prompts", type=Path, required=True, help='JSON Lines with texts of C4 as "text"')
+    parser.add_argument("--wordnet", required=True, help="folder of a WordNet database")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the texts")
+    parser.add_argument("--documents", type=int, default=32)
+    parser.add_argument("--nearest", type=int, nargs="+", default=[1, 0], help="the least distances of the keys")
+    parser.add_argument("--weighted", action="store_true", help="test by weighted pairs, too")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    model = load_model(MODEL)
+    prompts = [
+        one.text for one in load_prompts("c4", PROMPT_SETS["c4"], args.documents * ANSWERS, {"c4": args.prompts})
+    ]
+    print_header(["least distance", "test", "rewriting", "digits, 128", *(f"found, {TOKENS // cut}" for cut in PARTS)])
+    for nearest in args.nearest:
+        fresh = WatermarkKey.generate(model, nearest=nearest)
+        keys = [random_key(fresh.spec, number) for number in range(KEYS)]
+        written = _kept(args.out / f"nearest-{nearest}.json", partial(_documents, model, keys, prompts))
+        for name, edits in _rewritings(args.wordnet).items():
+            changed = _kept(args.out / f"nearest-{nearest}-{name}.json", partial(_rewritten, written, edits))
+            for reader in (None, "narrator-base") if args.weighted else (None,):
+                tests = [Detector(key, surprisal_model=reader) for key in keys]
+                p = [np.array(list(_p_values(tests, model.tokenizer, changed, cut))) for cut in PARTS]
+                digits = with_interval(mean(-np.log10(p[0])), 1)
+                found = [with_interval(percent(each <= RATE), 0) for each in p]
+                print_row([nearest, "weighted" if reader else "count", name, digits, *found])
+    print_made_with("decoding", "bigram", MODEL)
+
+
+def _rewritings(wordnet: str) -> dict[str, list[tuple[str, dict[str, Any]]]]:
+    """The attacks of each rewriting, in order."""
+    words = {"unit": "word", "tokenizer": MODEL}
+    return {
+        "as written": [],
+        "20 % of words replaced at random": [("substitution", {"budget": 0.2} | words)],
+        "40 % replaced": [("substitution", {"budget": 0.4} | words)],
+        "reordered": [("reorder", words)],
+        "half of the words of WordNet replaced": [("synonyms", {"wordnet": wordnet, "budget": 0.5})],
+        "all words of WordNet replaced": [("synonyms", {"wordnet": wordnet})],
+        "rephrased": [("rephrase", {"model": MODEL})],
+    }
+
+
+def _documents(model: Denoiser, keys: Sequence[WatermarkKey], prompts: Sequence[str]) -> Iterator[str]:
+    """Texts of exactly `TOKENS` tokens; a document that remains shorter is left out."""
+    of_answers = np.arange(len(prompts)) // ANSWERS
+    subkeys = np.random.default_rng(8).integers(keys[0].num_subkeys, size=of_answers[-1] + 1)[of_answers]
+    marking = [keys[number % len(keys)] for number in of_answers.tolist()]
+    made = generate(model, prompts, key=marking, subkey=subkeys.tolist(), chat=True, pad=True, batch_size=32, **WRITING)
+    for start in range(0, len(made), ANSWERS):
+        ids = model.tokenizer.encode("\n\n".join(one.text.strip() for one in made[start : start + ANSWERS]))
+        yield model.tokenizer.decode(ids[:TOKENS]) if len(ids) >= TOKENS else ""
+
+
+def _rewritten(documents: Sequence[str], edits: Sequence[tuple[str, dict[str, Any]]]) -> Iterator[str]:
+    for number, document in enumerate(documents):
+        text = document
+        for name, options in edits if document else ():
+            text = attack(name, **options)(text, np.random.default_rng([number, 3]))
+        yield text
+
+
+def _kept(path: Path, make: Any) -> list[str]:
+    """The texts of a file; they are made and added one by one if it lacks them."""
+    if not path.exists():
+        atomic_write(path, json.dumps(list(make())))
+    texts: list[str] = json.loads(path.read_text(encoding="utf-8"))
+    return texts
+
+
+def _p_values(tests: Sequence[Detector], tokenizer: Tokenizer, documents: Sequence[str], parts: int) -> Iterator[float]:
+    """The p-values of the parts of each document, by the test of the document's key."""
+    for number, document in enumerate(documents):
+        ids = np.array(tokenizer.encode(document)) if document else np.zeros(0, int)
+        cut = [tokenizer.decode(part.tolist()) for part in np.array_split(ids, parts) if len(part)]
+        yield from (found.p_value for found in tests[number % len(tests)].detect_many(cut))
+
+
+if __name__ == "__main__":
+    main()
