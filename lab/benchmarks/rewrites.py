@@ -25,10 +25,12 @@ from dgmark_lab.experiments.tables import with_interval
 from shared import arguments, print_header, print_made_with, print_row, random_key
 
 TOKENS = 1024
-ANSWERS = 10
+ANSWERS = 12
 PARTS = (8, 4, 2, 1)
 RATE = 1e-4
 KEYS = 4
+# the bits of a sub-key do not depend on their number, so that the texts serve keys of 16 sub-keys and more
+WRITTEN_SUBKEYS = 16
 MODEL = "narrator"
 WRITING: dict[str, Any] = {"length": 128, "block_length": 32, "temperature": 0.8, "top_p": 0.9}
 
@@ -41,26 +43,30 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the texts")
     parser.add_argument("--documents", type=int, default=32)
     parser.add_argument("--nearest", type=int, nargs="+", default=[1, 0], help="the least distances of the keys")
+    parser.add_argument("--subkeys", type=int, nargs="+", default=[256], help="how many the keys have, from 16 on")
     parser.add_argument("--weighted", action="store_true", help="test by weighted pairs, too")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     model = load_model(MODEL)
-    prompts = [
-        one.text for one in load_prompts("c4", PROMPT_SETS["c4"], args.documents * ANSWERS, {"c4": args.prompts})
-    ]
-    print_header(["least distance", "test", "rewriting", "digits, 128", *(f"found, {TOKENS // cut}" for cut in PARTS)])
+    asked = load_prompts("c4", PROMPT_SETS["c4"], args.documents * ANSWERS, {"c4": args.prompts})
+    found = [f"found, {TOKENS // cut}" for cut in PARTS]
+    print_header(["least distance", "sub-keys", "test", "rewriting", "digits, 128", *found])
     for nearest in args.nearest:
-        fresh = WatermarkKey.generate(model, nearest=nearest)
-        keys = [random_key(fresh.spec, number) for number in range(KEYS)]
-        written = _kept(args.out / f"nearest-{nearest}.json", partial(_documents, model, keys, prompts))
+        fresh = [WatermarkKey.generate(model, nearest=nearest, subkeys=number) for number in args.subkeys]
+        keys = [[random_key(one.spec, number) for number in range(KEYS)] for one in fresh]
+        write = partial(_documents, model, keys[0], [one.text for one in asked])
+        written = _kept(args.out / f"nearest-{nearest}.json", write)
         for name, edits in _rewritings(args.wordnet).items():
-            changed = _kept(args.out / f"nearest-{nearest}-{name}.json", partial(_rewritten, written, edits))
+            change = partial(_rewritten, written, edits)
+            changed = _kept(args.out / f"nearest-{nearest}-{name}.json", change) if edits else written
             for reader in (None, "narrator-base") if args.weighted else (None,):
-                tests = [Detector(key, surprisal_model=reader) for key in keys]
-                p = [np.array(list(_p_values(tests, model.tokenizer, changed, cut))) for cut in PARTS]
-                digits = with_interval(mean(-np.log10(p[0])), 1)
-                found = [with_interval(percent(each <= RATE), 0) for each in p]
-                print_row([nearest, "weighted" if reader else "count", name, digits, *found])
+                for same in keys:
+                    tests = [Detector(key, surprisal_model=reader) for key in same]
+                    p = [np.array(list(_p_values(tests, model.tokenizer, changed, cut))) for cut in PARTS]
+                    shares = [with_interval(percent(each <= RATE), 0) for each in p]
+                    digits = with_interval(mean(-np.log10(p[0])), 1)
+                    test = "weighted" if reader else "count"
+                    print_row([nearest, same[0].num_subkeys, test, name, digits, *shares])
     print_made_with("decoding", "bigram", MODEL)
 
 
@@ -81,7 +87,7 @@ def _rewritings(wordnet: str) -> dict[str, list[tuple[str, dict[str, Any]]]]:
 def _documents(model: Denoiser, keys: Sequence[WatermarkKey], prompts: Sequence[str]) -> Iterator[str]:
     """Texts of exactly `TOKENS` tokens; a document that remains shorter is left out."""
     of_answers = np.arange(len(prompts)) // ANSWERS
-    subkeys = np.random.default_rng(8).integers(keys[0].num_subkeys, size=of_answers[-1] + 1)[of_answers]
+    subkeys = np.random.default_rng(8).integers(WRITTEN_SUBKEYS, size=of_answers[-1] + 1)[of_answers]
     marking = [keys[number % len(keys)] for number in of_answers.tolist()]
     made = generate(model, prompts, key=marking, subkey=subkeys.tolist(), chat=True, pad=True, batch_size=32, **WRITING)
     for start in range(0, len(made), ANSWERS):
