@@ -22,7 +22,6 @@ from statistics import median
 import numpy as np
 import torch
 
-import dgmark_lab.training
 from dgmark import Detector, WatermarkKey
 from dgmark.checkpoint.folder import BUILTIN, builtin_folder
 from dgmark.checkpoint.tokenizer import load_tokenizer
@@ -33,7 +32,7 @@ from dgmark_lab.evaluate.estimates import share
 from dgmark_lab.evaluate.pooled import pairs_in, pooled_p
 from dgmark_lab.experiments.prompt_sets import BUILTIN_PROMPTS
 from dgmark_lab.experiments.tables import with_interval
-from dgmark_lab.training.config import TrainingConfig, read_config
+from dgmark_lab.training.config import FOLDER, TrainingConfig, read_config
 from dgmark_lab.training.corpus import read_documents
 from dgmark_lab.training.trainer import train
 from shared import RUNS, arguments, print_header, print_made_with, print_row, random_key
@@ -94,7 +93,7 @@ def write_prompts(source: Path, path: Path) -> Path:
 
 def settings(steps: int) -> TrainingConfig:
     """The shipped storyteller's settings, at a tenth of its rates and for fewer steps."""
-    config = read_config(Path(dgmark_lab.training.__file__).with_name("storyteller-cpu.toml"), "storyteller")
+    config = read_config(FOLDER / "storyteller-cpu.toml", "storyteller")
     optimizer = {"muon_lr": config.optimizer.muon_lr / 10, "adamw_lr": config.optimizer.adamw_lr / 10, "ema_decay": 0.9}
     schedule = {"steps": steps, "warmup_steps": steps // 10, "decay_steps": steps // 2}
     return config.model_copy(

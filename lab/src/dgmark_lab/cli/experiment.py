@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -13,10 +13,15 @@ from dgmark.cli.console import command_errors, stderr, stdout
 from dgmark.cli.option_groups import option_groups
 from dgmark.cli.options import BatchSize, Loading, Pad, loading_options
 from dgmark.cli.panels import Commands
-
-if TYPE_CHECKING:
-    from dgmark_lab.experiments.cells import StoredRun
-    from dgmark_lab.experiments.spec import SetupName
+from dgmark_lab.experiments.cells import StoredRun, keys_of
+from dgmark_lab.experiments.plan import RunOptions
+from dgmark_lab.experiments.prompt_sets import named_files, stored_prompts
+from dgmark_lab.experiments.report import draw_again, section_of, write_report
+from dgmark_lab.experiments.run import run_experiment
+from dgmark_lab.experiments.spec import SetupName, experiment_names, load_experiment
+from dgmark_lab.experiments.store import Store
+from dgmark_lab.experiments.tables import to_markdown
+from dgmark_lab.experiments.views.paired import paired
 
 experiment_app = Commands(no_args_is_help=True, help="Reproduce the paper's tables and figures.")
 
@@ -40,8 +45,6 @@ KeyFile = Annotated[
 @command_errors
 def list_experiments() -> None:
     """List the experiments: what each one shows, and its number of cells and texts."""
-    from dgmark_lab.experiments.spec import experiment_names, load_experiment
-
     setups: tuple[SetupName, ...] = ("builtin", "paper")
     for name in experiment_names():
         one = load_experiment(name)
@@ -99,12 +102,6 @@ def run(
     ] = False,
 ) -> None:
     """Make and measure the texts of an experiment that are still missing; after an interruption, run it again."""
-    from dgmark_lab.experiments.plan import RunOptions
-    from dgmark_lab.experiments.prompt_sets import named_files, stored_prompts
-    from dgmark_lab.experiments.run import run_experiment
-    from dgmark_lab.experiments.spec import load_experiment
-    from dgmark_lab.experiments.store import Store
-
     experiment, files = load_experiment(name), stored_prompts(runs) | named_files(prompts or [])
     setup, other = _setup(model)
     options = RunOptions(
@@ -127,19 +124,15 @@ def run(
         report(name, runs, model, key)
 
 
-def _setup(model: str) -> "tuple[SetupName, str | None]":
+def _setup(model: str) -> tuple[SetupName, str | None]:
     """The setup and the model that --model names; None for the models of the setup."""
     if model in ("builtin", BUILTIN):
         return "builtin", None
     return ("paper", None) if model == "paper" else ("paper", model)
 
 
-def _stored(name: str, runs: Path, model: str, key: Path | None) -> "StoredRun":
+def _stored(name: str, runs: Path, model: str, key: Path | None) -> StoredRun:
     """The run of an experiment that a runs folder holds."""
-    from dgmark_lab.experiments.cells import StoredRun, keys_of
-    from dgmark_lab.experiments.spec import load_experiment
-    from dgmark_lab.experiments.store import Store
-
     store = Store(runs)
     return StoredRun.read(load_experiment(name), store, _setup(model)[0], keys_of(store, key))
 
@@ -165,8 +158,6 @@ def report(
     ] = None,
 ) -> None:
     """Write the results of a run next to the paper's numbers: report.md, numbers.csv and pictures."""
-    from dgmark_lab.experiments.report import section_of, write_report
-
     run = _stored(name, runs, model, key)
     for path in write_report(run, section_of(run), out or runs / "reports" / run.experiment.plan_name(run.setup)):
         print(path)
@@ -184,9 +175,6 @@ def compare(
     key: KeyFile = None,
 ) -> None:
     """Compare the evidence in the texts of cells of a run, prompt by prompt: a table in Markdown."""
-    from dgmark_lab.experiments.tables import to_markdown
-    from dgmark_lab.experiments.views.paired import paired
-
     print(to_markdown(paired(_stored(name, runs, model, key), cells)), end="")
 
 
@@ -201,8 +189,5 @@ def draw(
     ] = None,
 ) -> None:
     """Draw the pictures of a report again from its numbers.csv, as far as they follow from it."""
-    from dgmark_lab.experiments.report import draw_again
-    from dgmark_lab.experiments.spec import load_experiment
-
     for path in draw_again(load_experiment(name), _setup(model)[0], numbers, out or numbers.parent):
         print(path)

@@ -7,6 +7,7 @@ import typer
 
 from dgmark.cli.console import command_errors
 from dgmark_lab.cli.experiment import Runs
+from dgmark_lab.experiments.prompt_sets import fetch_prompts
 
 
 @command_errors
@@ -20,8 +21,6 @@ def prompts(
     runs: Runs = Path("runs"),
 ) -> None:
     """Fetch the prompts of a set from the hub, as JSON Lines."""
-    from dgmark_lab.experiments.prompt_sets import fetch_prompts
-
     path = out or runs / "prompts" / f"{name}.jsonl"
     fetch_prompts(name, count, path)
     print(path)

@@ -2,18 +2,23 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import torch
 import typer
 
 from dgmark.cli.console import command_errors, stdout
 from dgmark.cli.panels import Commands
-
-if TYPE_CHECKING:
-    import torch
-
-    from dgmark_lab.training.config import Kind
-    from dgmark_lab.training.run import Run
+from dgmark.models.load import device_named
+from dgmark_lab.training.config import FOLDER, Kind, read_config
+from dgmark_lab.training.corpus import write_json
+from dgmark_lab.training.narrator.folders import BASE
+from dgmark_lab.training.narrator.folders import export as export_adapters
+from dgmark_lab.training.narrator.trainer import STAGES, train_narrator
+from dgmark_lab.training.networks import quiet_transformers
+from dgmark_lab.training.objective import bounds_of
+from dgmark_lab.training.run import Run
+from dgmark_lab.training.trainer import train
 
 train_app = Commands(no_args_is_help=True, help="Train the built-in models again, evaluate and export them.")
 
@@ -23,21 +28,18 @@ MaxSeconds = Annotated[float | None, typer.Option(min=0, help="Save and stop aft
 Device = Annotated[str | None, typer.Option(help="A torch device; by default the GPU if there is one.")]
 
 
-def _device(name: str | None) -> "torch.device":
-    from dgmark.models.load import device_named
-    from dgmark_lab.training.networks import quiet_transformers
-
+def _device(name: str | None) -> torch.device:
     quiet_transformers()
     return device_named(name)
 
 
-def _report(run: "Run[Any, Any]") -> None:
+def _report(run: Run[Any, Any]) -> None:
     state = "finished" if run.done else "unfinished: run the same command again to continue"
     counts = f"step {run.step:,} of {run.config.schedule.steps:,}, {run.tokens:,} tokens, {run.seconds:,.0f} s"
     stdout().print(f"{run.out}: {counts}; {state}", soft_wrap=True)
 
 
-def _command(kind: "Kind") -> Callable[..., None]:
+def _command(kind: Kind) -> Callable[..., None]:
     """Make the command that trains the storyteller or the judge."""
 
     @command_errors
@@ -52,12 +54,7 @@ def _command(kind: "Kind") -> Callable[..., None]:
         max_seconds: MaxSeconds = None,
         device: Device = None,
     ) -> None:
-        import dgmark_lab.training
-        from dgmark_lab.training.config import read_config
-        from dgmark_lab.training.trainer import train
-
-        path = config or Path(dgmark_lab.training.__file__).with_name(f"{kind}.toml")
-        settings, target = read_config(path, kind), _device(device)
+        settings, target = read_config(config or FOLDER / f"{kind}.toml", kind), _device(device)
         _report(train(settings, data, out, heldout=heldout, init=init, max_seconds=max_seconds, device=target))
 
     main.__doc__ = f"Train the {kind}: start, or continue where the run in --out stopped."
@@ -85,8 +82,6 @@ def narrator(
     max_seconds: MaxSeconds = None,
 ) -> None:
     """Fetch the base, let it write texts, and train the narrator on them. Every stage resumes where it stopped."""
-    from dgmark_lab.training.narrator.trainer import STAGES, train_narrator
-
     _device("cpu")
     _report(train_narrator(data, heldout, out, stages=config or STAGES, max_seconds=max_seconds))
 
@@ -108,9 +103,6 @@ def evaluate(
 
     What its texts are like, `dgmark generate` and `dgmark-lab evaluate` tell.
     """
-    from dgmark_lab.training.corpus import write_json
-    from dgmark_lab.training.objective import bounds_of
-
     target = _device(device)
     figures = bounds_of(model, data, against=against or [], rows=rows, length=length, device=target)
     write_json(out, figures)
@@ -127,9 +119,6 @@ def export(
     out: Annotated[Path, typer.Option(help="Folder to write; must not exist.")],
 ) -> None:
     """Export a narrator's adapters as a model folder. (Other runs have theirs in `model`.)"""
-    from dgmark_lab.training.narrator.folders import BASE
-    from dgmark_lab.training.narrator.folders import export as export_adapters
-
     _device("cpu")
     base = run / BASE if (run / BASE).is_dir() else run.parent / BASE
     size = export_adapters(run, base, out)

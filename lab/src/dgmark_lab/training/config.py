@@ -8,6 +8,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from dgmark.errors import SettingsError
 from dgmark_lab.toml_files import Table, read_toml
 
+FOLDER = Path(__file__).parent
 Kind = Literal["storyteller", "judge"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
