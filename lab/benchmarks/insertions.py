@@ -11,6 +11,7 @@ Level: share of p-values up to .05 of these texts under keys that did not mark t
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,8 @@ class Editing:
     rate: float
 
     def __getattr__(self, name: str) -> Any:
+        if name == "session":  # whole forwards
+            raise AttributeError(name)
         return getattr(self.base, name)
 
     @property
@@ -79,33 +82,18 @@ class Editing:
         size = self.base.vocab_size
         return Traits(name=traits_of(self.base).name, confidence_source="model", edit_ids=(size, size + 1))
 
-    def session(self, cache: str) -> "Editing":  # noqa: ARG002
-        """Whole forwards."""
-        return self
-
-    def begin(self, ids: Tensor, start: int, stop: int) -> Tensor:
-        """Logits of the positions [start, stop)."""
-        plain, window = self.base(ids)[:, start:stop].float(), ids[:, start:stop]
-        logits = torch.cat([plain, torch.full((*window.shape, 2), -1e4)], -1)
-        committed = window != self.base.mask_id
-        logits.scatter_add_(2, window[..., None], 1e3 * committed[..., None].float())
-        digest = (ids * mix(torch.arange(ids.shape[1]) + 1)).sum(1, keepdim=True)
-        chance = (mix(digest + torch.arange(start, stop)) % 2**31).double() / 2**31
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Logits of every position."""
+        logits = torch.cat([self.base(ids).float(), torch.full((*ids.shape, 2), -1e4)], -1)
+        committed = ids != self.base.mask_id
+        logits.scatter_add_(2, ids[..., None], 1e3 * committed[..., None].float())
+        places = torch.arange(ids.shape[1])
+        digest = (ids * mix(places + 1)).sum(1, keepdim=True)
+        chance = (mix(digest + places) % 2**31).double() / 2**31
         for number in (0, 1):
             asked = committed & (chance >= number * self.rate) & (chance < (number + 1) * self.rate)
             logits[..., self.base.vocab_size + number] += 1e5 * asked
         return logits
-
-    def step(self, ids: Tensor, owner: Tensor, start: int, stop: int) -> Tensor:  # noqa: ARG002
-        """Logits of the positions [start, stop)."""
-        return self.begin(ids, start, stop)
-
-    def keep(self, rows: Tensor) -> None:
-        """Nothing is kept."""
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        """Logits of every position."""
-        return self.begin(ids, 0, ids.shape[1])
 
 
 def main() -> None:
@@ -132,7 +120,7 @@ def _measure(name: str, args: Any) -> None:
     temperature = 0.9 if name == "random" else 0.7
     judge = None if name == "random" else LanguageModel()
     key = random_key(WatermarkKey.generate(Editing(base, 0.0)).spec, OTHER_KEYS)
-    subkeys = list(range(len(prompts)))
+    subkeys, detector = list(range(len(prompts))), partial(Detector, tokenizer=base.tokenizer)
     without = None
     for rate in args.rates:
         settings: dict[str, Any] = {"length": args.length, "edits": "levenshtein", "commit": "threshold"}
@@ -140,16 +128,11 @@ def _measure(name: str, args: Any) -> None:
         texts = generate(Editing(base, rate), prompts, key=key, subkey=subkeys, **settings)
         plain = generate(Editing(base, rate), prompts, key=None, **settings)
         ids = [text.token_ids for text in texts]
-        own = [
-            Detector(key.subkey(number), tokenizer=base.tokenizer).detect(one)
-            for number, one in zip(subkeys, ids, strict=True)
-        ]
+        own = [detector(key.subkey(number)).detect(one) for number, one in zip(subkeys, ids, strict=True)]
         share, above = _share([one.figures for one in own])
         without = (share, above) if without is None else without
-        found = [Detector(key, tokenizer=base.tokenizer).detect(one).p_value for one in ids]
-        others = [
-            Detector(random_key(key.subkey(0).spec, number), tokenizer=base.tokenizer) for number in range(OTHER_KEYS)
-        ]
+        found = [detector(key).detect(one).p_value for one in ids]
+        others = [detector(random_key(key.subkey(0).spec, number)) for number in range(OTHER_KEYS)]
         level = np.mean([other.detect(one).p_value <= 0.05 for other in others for one in ids])
         tokens = sum(map(len, ids))
         less = share - without[0]
