@@ -15,21 +15,20 @@ binomial over random coins. It needs the prompt: without it, the contexts differ
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int
+from torch import Tensor
 
+from dgmark.models.chat import chat_prompt
+from dgmark.models.denoiser import Denoiser, encode_text, open_session, traits_of
+from dgmark.models.load import load_model
 from dgmark.watermark.key import WatermarkKey
 from dgmark.watermark.spec import spec_as
 from dgmark_lab.baselines.prf import HashKey, states, uniform_bits
 from dgmark_lab.baselines.published import Ids, PublishedTest, Score, binomial_p
 from dgmark_lab.baselines.specs import ReplayMarkSpec
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from dgmark.models.denoiser import Denoiser
 
 # the share of the context that a reading leaves out, and the fewest tokens
 _LEFT_OUT, _LEAST_LEFT_OUT = 0.2, 4
@@ -50,9 +49,6 @@ class ReplayMarkTest(PublishedTest):
     @classmethod
     def after_prompt(cls, key: WatermarkKey, prompt: str, text: Sequence[int], *, chat: bool, fpr: float) -> Score:
         """Replay the text after its prompt; see `replay`."""
-        from dgmark.models.chat import chat_prompt
-        from dgmark.models.denoiser import encode_text
-
         model = model_of(key)
         return replay(key, chat_prompt(model, prompt) if chat else encode_text(model, prompt), text, fpr)
 
@@ -100,7 +96,7 @@ class Readings:
 
     key: WatermarkKey
     first: int
-    contrast: "Tensor"
+    contrast: Tensor
     carriers: Bool[np.ndarray, " block"]
 
     @classmethod
@@ -110,10 +106,6 @@ class Readings:
         Raises:
             ModelNotFound: the model is not on this machine.
         """
-        import torch
-
-        from dgmark.models.denoiser import open_session, traits_of
-
         spec = spec_as(ReplayMarkSpec, key)
         model, block = model_of(key), min(spec.block, spec.text_length - first)
         masks = [model.mask_id] * (spec.text_length - first)
@@ -143,11 +135,9 @@ class Readings:
 
 
 def _most_even(
-    logs: "Float[Tensor, 'readings block vocab']", shares: "Float[Tensor, 'block vocab']"
-) -> "tuple[Int[Tensor, ' block'], Int[Tensor, ' block'], Float[Tensor, ' block']]":
+    logs: Float[Tensor, "readings block vocab"], shares: Float[Tensor, "block vocab"]
+) -> tuple[Int[Tensor, " block"], Int[Tensor, " block"], Float[Tensor, " block"]]:
     """The two readings of each place whose contrasts split its tokens most evenly, and how evenly, from 0 to 1."""
-    import torch
-
     # the others together change a split by less than 1e-4 in a vocabulary of 50,000
     likely = (shares > _LEAST_SHARE).any(0)
     logs, shares = logs[..., likely], shares[:, likely]
@@ -181,7 +171,7 @@ def _coins(key: WatermarkKey, use: str, places: Int[np.ndarray, " block"]) -> Bo
     return coins
 
 
-def lend(model: "Denoiser", name: str = "") -> None:
+def lend(model: Denoiser, name: str = "") -> None:
     """Have keys of a model's vocabulary read with this model, so that it is not loaded twice.
 
     Args:
@@ -191,7 +181,7 @@ def lend(model: "Denoiser", name: str = "") -> None:
     _LENT[name or model.tokenizer.name] = model
 
 
-def model_of(key: WatermarkKey) -> "Denoiser":
+def model_of(key: WatermarkKey) -> Denoiser:
     """The model that reads: the one that the key names, or that of its tokenizer, if it is not lent.
 
     Raises:
@@ -201,11 +191,5 @@ def model_of(key: WatermarkKey) -> "Denoiser":
     return _LENT.get(name) or _loaded(name)
 
 
-_LENT: "dict[str, Denoiser]" = {}
-
-
-@lru_cache(maxsize=1)
-def _loaded(name: str) -> "Denoiser":
-    from dgmark.models.load import load_model
-
-    return load_model(name)
+_LENT: dict[str, Denoiser] = {}
+_loaded = lru_cache(maxsize=1)(load_model)
