@@ -7,15 +7,15 @@ intervals, which stand in the tables.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from dgmark_lab.evaluate.estimates import Estimate
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 WIDTH = 8.0  # inches, the width of a page
 _STYLE: dict[Any, Any] = {
@@ -120,7 +120,7 @@ def chart(
     share_y: bool = True,
     beside: bool = False,
     better: str = "",
-) -> "Figure":
+) -> Figure:
     """Draw lines in panels side by side.
 
     Args:
@@ -200,10 +200,8 @@ def _arrow(axes: Any, corner: str) -> None:
 _NAME_SIZE = 8.0  # points
 
 
-def _name_lines(figure: "Figure", lines: Mapping[Any, Sequence[Line]], colours: Mapping[str, str]) -> None:
+def _name_lines(figure: Figure, lines: Mapping[Any, Sequence[Line]], colours: Mapping[str, str]) -> None:
     """Write the name of each line near its last point, and the labels of points, so that none lies on another."""
-    from matplotlib.transforms import Bbox
-
     figure.draw_without_rendering()
     last = [*lines][-1]
     for axes, own in lines.items():
@@ -245,8 +243,6 @@ def _place(
     size: float,
 ) -> None:
     """Write a text where it touches no other one and as little as may be of points and lines, near its point."""
-    from matplotlib.transforms import Bbox
-
     label = _write(axes, text, point, point, color=colour, fontsize=size)
     extent = label.get_window_extent()
     wide, high = extent.width + 4, extent.height
@@ -286,7 +282,7 @@ def _write(axes: Any, text: str, point: Any, at: Any, **style: Any) -> Any:
 
 def density_figure(
     panels: Mapping[str, Mapping[str, Float[np.ndarray, " n"]]], *, x: str, question: str, caption: str
-) -> "Figure":
+) -> Figure:
     """Draw histograms of shares in 0..1 as steps, one panel for each entry."""
     figure, every = new_figure(3.2, question, caption, len(panels), sharey=True)
     edges = np.linspace(0, 1, 34)
@@ -309,7 +305,7 @@ def roc(
     *,
     question: str = "",
     caption: str = "",
-) -> "Figure":
+) -> Figure:
     """Draw ROC curves with the false-positive rate on a logarithmic axis.
 
     `scores` are, for each statistic, those of marked and of unmarked texts; larger means marked.
@@ -338,7 +334,7 @@ def roc(
 
 def level_figure(
     human: Mapping[str, Float[np.ndarray, " n"]], built: Mapping[str, Float[np.ndarray, " n"]], *, question: str
-) -> "Figure":
+) -> Figure:
     """Draw the share of p-values at or below each level over that level: above 1, the level is not held.
 
     The p-values are those of unmarked human texts and of texts that a program makes, by kind. Kinds of text are drawn
@@ -370,13 +366,10 @@ def level_figure(
 
 def new_figure(
     height: float, question: str, caption: str, panels: int = 1, *, sharey: bool = False
-) -> "tuple[Figure, Sequence[Any]]":
+) -> tuple[Figure, list[Any]]:
     """A figure of this height in inches, with a question above it and a caption below, and its axes side by side."""
-    import matplotlib as mpl  # here, as it is slow to import
-    from matplotlib.figure import Figure
-
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(WIDTH, height), layout="constrained", dpi=130)
         figure.suptitle(question, x=0.01, ha="left", fontsize=11, fontweight="bold")
         figure.supxlabel(caption, x=0.01, ha="left", fontsize=7.5, color="0.35", wrap=True)
-        return figure, figure.subplots(1, panels, squeeze=False, sharey=sharey)[0]
+        return figure, [*figure.subplots(1, panels, squeeze=False, sharey=sharey)[0]]

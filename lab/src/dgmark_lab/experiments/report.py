@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 from dgmark.checkpoint.folder import BUILTINS
 from dgmark.errors import InputError
@@ -21,9 +22,6 @@ from dgmark_lab.experiments.views.frontier import frontier
 from dgmark_lab.experiments.views.ratings import ratings
 from dgmark_lab.experiments.views.rivals import rivals
 from dgmark_lab.experiments.views.texts import ratios, samples
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 VIEWS: dict[Step, Callable[[StoredRun], Section]] = {
     "detection": detection,
@@ -73,7 +71,7 @@ def draw_again(experiment: Experiment, setup: SetupName, numbers: Path, folder: 
     return [folder / f"{name}.png" for name in figures]
 
 
-def to_png(figure: "Figure") -> bytes:
+def to_png(figure: Figure) -> bytes:
     """Render a figure; the same figure gives the same bytes."""
     picture = BytesIO()
     figure.savefig(picture, format="png", metadata={"Software": None})

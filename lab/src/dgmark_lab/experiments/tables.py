@@ -7,13 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 from dgmark.errors import InputError
 from dgmark_lab.evaluate.estimates import Estimate
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Section:
     quantities: Sequence[Quantity]
     tables: Sequence[Table | None]
     text: str = ""
-    figures: "Mapping[str, Figure]" = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
 
 
 def quantities_of(

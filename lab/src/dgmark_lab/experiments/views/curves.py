@@ -1,9 +1,8 @@
 """Curves: detectability under attacks by their strength."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from jaxtyping import Bool
+from matplotlib.figure import Figure
 
 from dgmark.detection.detector import Detector
 from dgmark.detection.reading.reader import ScoredIds
@@ -16,9 +15,6 @@ from dgmark_lab.experiments.figures import roc
 from dgmark_lab.experiments.spec import Attack
 from dgmark_lab.experiments.tables import Quantity, Section, Table, number, with_interval
 from dgmark_lab.experiments.views.drawn import About
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def area_under_curve(run: StoredRun) -> Section:

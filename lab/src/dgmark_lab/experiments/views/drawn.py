@@ -2,21 +2,18 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.figure import Figure
 
 from dgmark.errors import InputError
 from dgmark_lab.evaluate.estimates import Estimate
+from dgmark_lab.experiments.cells import StoredRun
 from dgmark_lab.experiments.figures import Line, Panel, chart
 from dgmark_lab.experiments.spec import RATES, Attack, Experiment, Setup, Step
 from dgmark_lab.experiments.tables import Quantity
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from dgmark_lab.experiments.cells import StoredRun
-
-    Figures = Mapping[str, Figure | None]
-
+Figures = Mapping[str, Figure | None]
 WEIGHTED = ", weighted"
 _AT = ", T = "
 _NOT_JUDGED = "it is drawn over the perplexity, which no marked text has: set perplexity = true, run with a judge"
@@ -41,7 +38,7 @@ class About:
         return cls(f"{setup.model}; prompts: {setup.prompts}")
 
     @classmethod
-    def of(cls, run: "StoredRun") -> "About":
+    def of(cls, run: StoredRun) -> "About":
         """What a stored run states."""
         plans = [cell.plan for cell in run.cells.values() if cell.plan is not None]
         models = ", ".join(dict.fromkeys(str(plan["model"]) for plan in plans))
@@ -59,7 +56,7 @@ class About:
         return f"{shown}model: {self.texts}. {more}".strip()
 
 
-def figures_of(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "dict[str, Figure]":
+def figures_of(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> dict[str, Figure]:
     """Draw the figures of an experiment from its numbers, by file name without a suffix; some views have none.
 
     Raises:
@@ -76,7 +73,7 @@ def figures_of(experiment: Experiment, quantities: Sequence[Quantity], about: Ab
 
 def _beside(
     points: Sequence[tuple[str, float, Quantity]], about: About, question: str, caption: str, **axes: Any
-) -> "Figure | None":
+) -> Figure | None:
     """Lines of what was measured here beside those of the paper; None if there is nothing to draw.
 
     A point is the name of its line, x, and the number.
@@ -97,7 +94,7 @@ def _beside(
 # --- by view ---
 
 
-def _lengths(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "Figures":
+def _lengths(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> Figures:
     """TPR by length for each false-positive rate, a line for each group; no point beyond a shortened run's length."""
     known = {(q.cell, q.name): q for q in quantities}
     cells = sorted(experiment.cells, key=lambda cell: cell.at or 0.0)
@@ -121,7 +118,7 @@ def _lengths(experiment: Experiment, quantities: Sequence[Quantity], about: Abou
     return figures
 
 
-def _areas(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "Figures":
+def _areas(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> Figures:
     """AUC under each attack of several strengths, a line for each cell and window."""
     return {
         f"auc-{attack.slug}": _beside(
@@ -146,7 +143,7 @@ def _strength(name: str, attack: Attack) -> tuple[str, float] | None:
     return (suffix, float(value)) if of_attack and (not suffix or suffix.startswith(", w = ")) else None
 
 
-def _diversity(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "Figures":
+def _diversity(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> Figures:
     """Perplexity by diversity, a line for each curve."""
     known = {(q.cell, q.name): q.ours for q in quantities if q.ours is not None}
     lines: dict[str, Line] = {}
@@ -169,7 +166,7 @@ def _diversity(experiment: Experiment, quantities: Sequence[Quantity], about: Ab
     return {"perplexity-by-diversity": figure}
 
 
-def _rivals(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> "Figures":
+def _rivals(experiment: Experiment, quantities: Sequence[Quantity], about: About) -> Figures:
     """What is found by what it costs, as written and after one word in ten is deleted."""
     if len({cell.prompts for cell in experiment.cells}) > 1:
         raise InputError("cells have other prompts, and what differs between prompts is not what differs between rules")
@@ -210,7 +207,7 @@ def _rivals(experiment: Experiment, quantities: Sequence[Quantity], about: About
     return {"rivals": figure}
 
 
-_OF_VIEW: "dict[Step, Callable[[Experiment, Sequence[Quantity], About], Figures]]" = {
+_OF_VIEW: dict[Step, Callable[[Experiment, Sequence[Quantity], About], Figures]] = {
     "length-curve": _lengths,
     "auc": _areas,
     "frontier": _diversity,
