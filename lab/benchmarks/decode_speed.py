@@ -115,18 +115,10 @@ def random_llada2(builtin: NetworkDenoiser) -> NetworkDenoiser:
     torch.manual_seed(0)
     network = Llada2Network(config)
     network.train(False)
-    return replace(
-        builtin,
-        name="random",
-        vocab_size=vocabulary,
-        network=network,
-        family=LLADA2,
-        defaults=LLADA2.defaults,
-        confidence_source=LLADA2.confidence_source,
-        block_origin=LLADA2.block_origin,
-        block_multiple=BLOCK,
-        pads=False,
-    )
+    facts = {
+        name: getattr(LLADA2, name) for name in ("defaults", "confidence_source", "block_origin", "block_multiple")
+    }
+    return replace(builtin, name="random", vocab_size=vocabulary, network=network, family=LLADA2, pads=False, **facts)
 
 
 RANDOM = {"llada": random_llada, "llada2": random_llada2}

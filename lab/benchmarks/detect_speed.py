@@ -60,18 +60,12 @@ def main() -> None:
 
     texts = [tokenizer.decode(ids.tolist()) for ids in windows]
     backend = tokenizer.backend
+    each, together = one_by_one(detector.detect, texts), partial(detector.detect_many, texts)
+    fast = one_by_one(lambda text: backend.encode_batch_fast([text]), texts)
     for name, ours, bare in (
-        ("text to verdict / encode", one_by_one(detector.detect, texts), one_by_one(backend.encode, texts)),
-        (
-            "text to verdict / encode_batch_fast of one",
-            one_by_one(detector.detect, texts),
-            one_by_one(lambda text: backend.encode_batch_fast([text]), texts),
-        ),
-        (
-            "texts to verdicts / encode_batch of all",
-            lambda: detector.detect_many(texts),
-            lambda: backend.encode_batch(texts),
-        ),
+        ("text to verdict / encode", each, one_by_one(backend.encode, texts)),
+        ("text to verdict / encode_batch_fast of one", each, fast),
+        ("texts to verdicts / encode_batch of all", together, partial(backend.encode_batch, texts)),
     ):
         ratios = [seconds_of(ours) / seconds_of(bare) for _ in range(ROUNDS)]
         print(f"{name}, n = 256: {median(ratios):.2f} (min {min(ratios):.2f}, max {max(ratios):.2f})")

@@ -5,7 +5,6 @@ first. `--small` takes a tiny network, on any device. What no time is left for i
 fails, such as for lack of memory. The results are written row by row.
 """
 
-import json
 import platform
 import time
 import warnings
@@ -26,7 +25,8 @@ from dgmark.models.compiled import compile_network
 from dgmark.models.load import NetworkDenoiser
 from dgmark.models.toy import ToyDenoiser
 from dgmark.watermark.key import SECRET_BYTES, WatermarkKey
-from shared import arguments, bench_key, print_header, print_row
+from dgmark_lab.training.corpus import write_json
+from shared import arguments, bench_key, print_header, print_row, seconds_of
 
 Row = dict[str, Any]
 # whose keys the rows of a batch have: the first is what the others are compared with
@@ -107,7 +107,7 @@ def main() -> None:
             results["left out"].append(str(mode))
         else:
             measure(mode, bench.measured(mode), results, args.out)
-    write(results, args.out)
+    write_json(args.out, results)
     print(f"\nleft out: {'; '.join(results['left out']) or 'nothing'}\nwritten: {args.out}")
 
 
@@ -117,15 +117,10 @@ def measure(mode: Mode, rows: Iterator[Row], results: Row, out: Path) -> None:
         for row in rows:
             print_row(list(row.values()))
             results["rows"].append(row)
-            write(results, out)
+            write_json(out, results)
     except Exception as error:  # one failure leaves the other modes
         results["failed"][str(mode)] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         print(f"\n{mode} failed: {results['failed'][str(mode)]}\n")
-
-
-def write(results: Row, out: Path) -> None:
-    """Write what is measured so far."""
-    out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def machine(device: torch.device) -> Row:
@@ -206,13 +201,14 @@ class Bench:
         """The seconds of one forward of a session in the first block, alone."""
         session, canvas = self.model.session(mode.settings.get("cache", "none")), self._canvas(mode.batch)
         owner, stop = torch.arange(mode.batch), canvas.start + self.size.block
+
+        def step() -> None:
+            session.step(canvas.ids, owner, canvas.start, stop)
+            self.synchronize()
+
         session.begin(canvas.ids, canvas.start, stop)
-        session.step(canvas.ids, owner, canvas.start, stop)
-        self.synchronize()
-        begin = time.perf_counter()
-        session.step(canvas.ids, owner, canvas.start, stop)
-        self.synchronize()
-        return time.perf_counter() - begin
+        step()
+        return seconds_of(step)
 
 
 def random_network(size: Size, device: torch.device) -> NetworkDenoiser:
