@@ -151,9 +151,6 @@ def chart(
             _draw_line(axes, line, colours[line.name], width=1.2 + (len(drawn) - number) * 1.4 / len(drawn))
         if log_x:
             axes.set_xscale("log", base=2)
-        if beside:
-            places = sorted({point.value for line in drawn for point, _ in line.points})
-            axes.set_xticks(places, [f"{at:g}" for at in places])
         for number, (name, span) in enumerate(panel.spans.items()):
             axes.axvspan(span.low, span.high, color=UNMARKED, alpha=0.18, linewidth=0)
             axes.annotate(
@@ -161,6 +158,8 @@ def chart(
                 fontsize=7, color="0.35",
             )  # fmt: skip
         if beside:
+            places = sorted({point.value for line in drawn for point, _ in line.points})
+            axes.set_xticks(places, [f"{at:g}" for at in places])
             axes.legend(loc="upper left", bbox_to_anchor=(1, 1), labelcolor="linecolor", handlelength=0, frameon=False)
         if better:
             _arrow(axes, better)

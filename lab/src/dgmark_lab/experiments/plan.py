@@ -14,7 +14,7 @@ from typing import Any
 from dgmark.checkpoint.folder import find_checkpoint
 from dgmark.decode import DecodeConfig
 from dgmark.decode.texts.prepared import check_marking
-from dgmark.errors import SettingsError
+from dgmark.errors import NoTexts, SettingsError
 from dgmark.models.assembly import NARRATOR_BASE
 from dgmark.models.chat import template_of
 from dgmark.models.denoiser import Denoiser, traits_of
@@ -191,7 +191,9 @@ def write_plan(
     as far as it had them; else the plan keeps that of the run before.
     """
     name = experiment.plan_name(options.setup)
-    before = store.read_plan(name) if store.has_plan(name) else {}
+    before: Mapping[str, Any] = {}
+    with suppress(NoTexts):  # it was not run yet
+        before = store.read_plan(name)
     shared = {"length": options.length, "model": options.model}
     if any(before.get(field) != value for field, value in shared.items()):
         before = {}

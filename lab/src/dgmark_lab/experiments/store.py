@@ -138,10 +138,6 @@ class Store:
         content = json.dumps({"version": PLAN_VERSION, **plan}, indent=1, ensure_ascii=False)
         atomic_write(self._plan(name), content + "\n")
 
-    def has_plan(self, name: str) -> bool:
-        """Return whether the experiment was run."""
-        return self._plan(name).exists()
-
     def read_plan(self, name: str) -> dict[str, Any]:
         """Read which rows belong to a run.
 
