@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from dgmark_lab.evaluate.estimates import Estimate, interval, share
+from dgmark_lab.evaluate.estimates import Estimate, interval, mean, perplexity, quantile, share
 
 # nine texts in ten are less perplexing than this one
 WORST = 0.9
@@ -48,6 +48,15 @@ class Measured:
         """The perplexity of each text; 1 for an empty one."""
         each: Float[np.ndarray, " judged"] = np.exp(self.nats / np.maximum(self.tokens, 1))
         return each
+
+    @property
+    def cost(self) -> dict[str, Estimate]:
+        """The diversity, and the perplexities if all texts were judged."""
+        cost = {"distinct-2": mean(self.diversity)}
+        if self.judged:
+            cost["perplexity"] = perplexity(self.nats, self.tokens)
+            cost["worst decile"] = quantile(self.each, WORST)
+        return cost
 
     def at(self, drawn: Int[np.ndarray, "draws texts"]) -> dict[str, Float[np.ndarray, " draws"]]:
         """Compute diversity, perplexity, the perplexity of the worst decile, and all others, for each draw of texts."""

@@ -10,10 +10,10 @@ import numpy as np
 
 from dgmark.detection.reading.disguises.normalise import STEPS
 from dgmark_lab.evaluate.diversity import distinct_ngrams, repeated_ngrams
-from dgmark_lab.evaluate.estimates import Estimate, mean, percent, perplexity, quantile
+from dgmark_lab.evaluate.estimates import Estimate, mean, percent
 from dgmark_lab.experiments.cells import RATE, CellRows, PerText, Scores, StoredRun, TextOrIds
 from dgmark_lab.experiments.conditions import CONDITIONS, EDITS
-from dgmark_lab.experiments.matched_curves import WORST, Measured, matched
+from dgmark_lab.experiments.matched_curves import Measured, matched
 from dgmark_lab.experiments.spec import Experiment
 from dgmark_lab.experiments.tables import Quantity, Section, quantities_of, quantity_table
 
@@ -157,14 +157,11 @@ def tokens_needed(cell: CellRows) -> PerText:
 def _quantities(cell: CellRows, measured: Measured, scores: Mapping[str, Scores]) -> list[Quantity]:
     """The numbers of a cell, with perplexities if all its texts have one."""
     estimates = {
-        "distinct-2": mean(measured.diversity),
+        **measured.cost,
         **{name: mean(values) for name, values in measured.others.items()},
         **{name: percent(values) for name, values in measured.found.items()},
         **{f"median p, {name}": Estimate(float(np.median(found.p))) for name, found in scores.items()},
     }
-    if measured.judged:
-        estimates["perplexity"] = perplexity(measured.nats, measured.tokens)
-        estimates["worst decile"] = quantile(measured.each, WORST)
     if scores:
         estimates["found at 1 %"] = percent(scores["none"].p <= 0.01)
         needed = tokens_needed(cell)

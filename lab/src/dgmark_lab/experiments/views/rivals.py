@@ -15,9 +15,10 @@ from dgmark.detection.statistics.rules import rule_test
 from dgmark.models.language_model import LanguageModel
 from dgmark.rows.item import Row
 from dgmark_lab.evaluate.diversity import distinct_ngrams
-from dgmark_lab.evaluate.estimates import Estimate, mean, percent, perplexity, quantile
+from dgmark_lab.evaluate.estimates import Estimate, mean, percent
 from dgmark_lab.experiments.cells import RATE, CellRows, StoredRun
 from dgmark_lab.experiments.made_with import identifier
+from dgmark_lab.experiments.matched_curves import Measured
 from dgmark_lab.experiments.store import Progress, digest
 from dgmark_lab.experiments.tables import Quantity, Section, quantities_of, quantity_table
 from dgmark_lab.experiments.views.drawn import WEIGHTED
@@ -83,7 +84,8 @@ def _scored(cell: CellRows, reader: LanguageModel | None, rows: list[Row]) -> li
 
 def _of_cell(run: StoredRun, cell: CellRows) -> list[Quantity]:
     """The numbers of a cell by each of its tests; of an unmarked one what it costs."""
-    cost = _cost(run, cell)
+    diversity = np.array([distinct_ngrams(ids, 2) for ids in cell.ids])
+    cost = Measured(cell.temperature, diversity, *run.nats_and_tokens(cell), {}, {}).cost
     at = f", T = {cell.temperature:g}"
     if cell.cell.key is None:
         return quantities_of(f"{cell.cell.group or cell.name}{at}", cost)
@@ -95,16 +97,6 @@ def _of_cell(run: StoredRun, cell: CellRows) -> list[Quantity]:
             name = f"{cell.cell.group or cell.name}{suffix}{at}"
             found += quantities_of(name, {**cost, **shares})
     return found
-
-
-def _cost(run: StoredRun, cell: CellRows) -> dict[str, Estimate]:
-    """Diversity, and the perplexity if all texts were judged."""
-    cost = {"distinct-2": mean(np.array([distinct_ngrams(ids, 2) for ids in cell.ids]))}
-    nats, tokens = run.nats_and_tokens(cell)
-    if len(nats) < len(cell.rows):
-        return cost
-    each = np.exp(nats / np.maximum(tokens, 1))
-    return {"perplexity": perplexity(nats, tokens), "worst decile": quantile(each, 0.9), **cost}
 
 
 def _shares(run: StoredRun, cell: CellRows, file: str) -> dict[str, Estimate]:
