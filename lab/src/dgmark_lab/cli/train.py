@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import torch
 import typer
+from transformers.utils import logging
 
 from dgmark.cli.console import command_errors, stdout
 from dgmark.cli.panels import Commands
@@ -15,7 +16,6 @@ from dgmark_lab.training.corpus import write_json
 from dgmark_lab.training.narrator.folders import BASE
 from dgmark_lab.training.narrator.folders import export as export_adapters
 from dgmark_lab.training.narrator.trainer import STAGES, train_narrator
-from dgmark_lab.training.networks import quiet_transformers
 from dgmark_lab.training.objective import bounds_of
 from dgmark_lab.training.run import Run
 from dgmark_lab.training.trainer import train
@@ -29,7 +29,9 @@ Device = Annotated[str | None, typer.Option(help="A torch device; by default the
 
 
 def _device(name: str | None) -> torch.device:
-    quiet_transformers()
+    """The device of a command, which shows transformers' errors, but no progress bars and loading reports."""
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     return device_named(name)
 
 

@@ -13,7 +13,6 @@ from huggingface_hub import save_torch_state_dict
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
-from transformers.utils import logging
 
 from dgmark.checkpoint.folder import BUILTIN, builtin_folder, find_checkpoint, read_object
 from dgmark.checkpoint.tokenizer import Tokenizer
@@ -115,12 +114,6 @@ def load_network(name_or_path: str | Path) -> Network:
         return LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     except (OSError, RuntimeError, ValueError) as error:
         raise CheckpointFormat(f"{folder} cannot be loaded: {error}") from error
-
-
-def quiet_transformers() -> None:
-    """Switch off transformers' progress bars and loading reports; errors are still shown."""
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 # ---- model folders ----

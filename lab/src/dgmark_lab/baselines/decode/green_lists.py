@@ -89,7 +89,9 @@ class NeighbourSide(OneKeySide):
         if isinstance(spec, DMarkSpec) and spec.form.startswith("predictive"):
             # where no neighbour is committed, the likeliest token to the left stands for the first one
             alone = (torch.stack(beside) < 0).all(0)
-            beside[0] = torch.where(alone, _predicted_left(step), beside[0])
+            likeliest = step.logits.index_fill(-1, step.forbidden, -torch.inf).argmax(-1)
+            predicted = torch.nn.functional.pad(likeliest[:, :-1], (1, 0), value=-1)
+            beside[0] = torch.where(alone, predicted, beside[0])
         canvas = step.places.canvas
         for tokens, (offset, rows) in zip(beside, sides, strict=True):
             known = (tokens[step.places.index] >= 0).nonzero()[:, 0]
@@ -100,9 +102,3 @@ class NeighbourSide(OneKeySide):
                     green = without_held(green, neighbours, offset, step, canvas[known])
                 logits.index_add_(0, known, green.to(logits.dtype), alpha=spec.delta)
         return logits
-
-
-def _predicted_left(step: Step) -> Int[Tensor, "canvases window"]:
-    """Return the most likely token of the position to the left, or -1 if that is outside the window."""
-    likeliest = step.logits.index_fill(-1, step.forbidden, -torch.inf).argmax(-1)
-    return torch.nn.functional.pad(likeliest[:, :-1], (1, 0), value=-1)
