@@ -3,7 +3,7 @@
 Units are token ids if texts are given as ids, else words (split at white space), as in most papers.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from math import exp, log
 
@@ -25,11 +25,12 @@ TokenIds = TextOrIds
 
 def distinct_ngrams(ids: TokenIds, n: int = 4) -> float:
     """Return the number of different n-grams over that of all n-grams ("distinct-n"); 1.0 for fewer than n tokens."""
-    tokens = ids_of(ids)
-    if len(tokens) < n:
-        return 1.0
-    grams = np.lib.stride_tricks.sliding_window_view(tokens, n)
-    return len(np.unique(grams, axis=0)) / len(grams)
+    return _distinct(ids_of(ids).tolist(), n)
+
+
+def _distinct(units: Sequence[Hashable], n: int) -> float:
+    grams = list(zip(*(units[first:] for first in range(n)), strict=False))
+    return len(set(grams)) / len(grams) if grams else 1.0
 
 
 def repeated_ngrams(ids: TokenIds, n: int = 4) -> float:
@@ -86,13 +87,7 @@ def diversity(texts: Iterable[TextOrIds]) -> Diversity:
         raise InputError(
             "no text to measure" if not kinds else "texts and token ids are mixed: give all texts in one form"
         )
-    words: dict[str, int] = {}
-    each = tuple(
-        _text_diversity(
-            [words.setdefault(word, len(words)) for word in text.split()] if isinstance(text, str) else text
-        )
-        for text in contents
-    )
+    each = tuple(_text_diversity(text.split() if isinstance(text, str) else text.tolist()) for text in contents)
     return Diversity(
         unit="word" if kinds == {True} else "token",
         distinct={n: mean(np.array([one.distinct[n] for one in each])) for n in DISTINCT},
@@ -102,11 +97,11 @@ def diversity(texts: Iterable[TextOrIds]) -> Diversity:
     )
 
 
-def _text_diversity(ids: TokenIds) -> TextDiversity:
-    distinct = {n: distinct_ngrams(ids, n) for n in DISTINCT}
+def _text_diversity(units: Sequence[Hashable]) -> TextDiversity:
+    distinct = {n: _distinct(units, n) for n in DISTINCT}
     product = distinct[2] * distinct[3] * distinct[4]
     return TextDiversity(
-        length=len(ids),
+        length=len(units),
         distinct=distinct,
         log_diversity=-log(max(1 - product, exp(-MAX_LOG_DIVERSITY))),
     )
