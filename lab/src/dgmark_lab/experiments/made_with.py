@@ -101,8 +101,8 @@ def _p_values(name: str) -> list[str]:
     key = _fixed_key(BUILTIN, name if own else None)
     scorer = Detector(key if own else rule_key(name, key), fpr=1e-4)
     found = [scorer.detect(text).p_value for text in builtin_prompts()]
-    if name in _LONG_TEXTS:
-        found.append(scorer.detect(_LONG_TEXTS[name](key)).p_value)
+    if name == "bigram":  # whose test has parts
+        found.append(scorer.detect(_marked_in_the_middle(key)).p_value)
     return [f"{p:.6g}" for p in found]
 
 
@@ -125,10 +125,6 @@ def _marked_in_the_middle(key: WatermarkKey) -> list[int]:
         counts = matching_pairs(words, pair_key(key)).reshape(4, -1).sum(1)
         ids[place] = int(drawn[place, np.argmax(counts)])
     return ids
-
-
-# by the rule whose test has parts
-_LONG_TEXTS = {"bigram": _marked_in_the_middle}
 
 
 class _FixedNumbers:
