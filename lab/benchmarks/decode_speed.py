@@ -113,8 +113,7 @@ def random_llada2(builtin: NetworkDenoiser) -> NetworkDenoiser:
         tie_word_embeddings=True,
     )
     torch.manual_seed(0)
-    network = Llada2Network(config)
-    network.train(False)
+    network = Llada2Network(config).train(False)
     facts = {
         name: getattr(LLADA2, name) for name in ("defaults", "confidence_source", "block_origin", "block_multiple")
     }

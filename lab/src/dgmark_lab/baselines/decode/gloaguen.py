@@ -49,14 +49,9 @@ class GloaguenSide(OneKeySide):
     A masked neighbour outside the window has no distribution: contexts that hold it are left out of the energy.
     """
 
-    @property
-    def options(self) -> GloaguenSpec:
-        """The watermark's spec."""
-        return spec_as(GloaguenSpec, self.key)
-
     def change(self, step: Step) -> Float[Tensor, "k vocab"]:
         """The tilted logits."""
-        options, logits = self.options, step.copied_logits()
+        options, logits = spec_as(GloaguenSpec, self.key), step.copied_logits()
         # the tilt applies to the distribution that is sampled: q ~ softmax(logits / T) exp(d alpha)
         temperature = step.temperature or 1.0
         permitted = logits.index_fill(-1, step.forbidden, -torch.inf)
@@ -70,14 +65,15 @@ class GloaguenSide(OneKeySide):
 
     def gradient(self, atoms: Atoms, counted: Bool[Tensor, "canvases columns"]) -> Float[Tensor, "canvases columns k"]:
         """Return the gradient at the atoms of each column; only `counted` columns are positions s of the sum."""
-        around = [atoms.shifted(offset) for offset in self.options.offsets]
-        slots, weights = _likeliest_contexts([atom.weights for atom in around], self.options.top_k)
+        options = spec_as(GloaguenSpec, self.key)
+        around = [atoms.shifted(offset) for offset in options.offsets]
+        slots, weights = _likeliest_contexts([atom.weights for atom in around], options.top_k)
         tokens = [atom.tokens.gather(-1, slot) for atom, slot in zip(around, slots, strict=True)]
         # a committed token in a committed context is a constant
         varies = torch.stack([atoms.masked, *(atom.masked for atom in around)]).any(0)
         term = (counted & varies & (weights > 0).any(-1)).nonzero(as_tuple=True)
         hashes = torch.stack([token[term] for token in tokens]).sum(0)
-        hash_key, gamma = HashKey.of(self.key, "gloaguen"), self.options.gamma
+        hash_key, gamma = HashKey.of(self.key, "gloaguen"), options.gamma
         green = is_green(hash_key, hashes[:, :, None], atoms.tokens[term][:, None], gamma).to(weights.dtype)
         alpha = torch.zeros_like(atoms.weights)
         # the expectation boost
@@ -85,7 +81,7 @@ class GloaguenSide(OneKeySide):
         # the predictive bias
         probability = torch.einsum("nck,nk->nc", green, atoms.weights[term])
         chances = [atom.weights.gather(-1, slot)[term] for atom, slot in zip(around, slots, strict=True)]
-        for j, offset in enumerate(self.options.offsets):
+        for j, offset in enumerate(options.offsets):
             # the product without the neighbour itself; contexts of weight 0 do not exist
             others = (weights[term] > 0).to(probability.dtype)
             for i, chance in enumerate(chances):
