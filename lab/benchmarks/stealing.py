@@ -5,7 +5,8 @@ generate` by the built-in model. For each number of texts the same model writes 
 learnt from them, and marked texts are scrubbed; both are read as text by the real detector. The thief knows the method:
 he draws by the bits that he believes in, and where he knows nothing there is no bit. A thief need not be unbiased, so
 he may have a --bias. Under a key with sub-keys he counts over all responses; or he clusters them by sub-key, and takes
-the sub-key that explains its responses best; or he knows which of them share the most frequent sub-key.
+the sub-key that explains its responses best; or he knows which of them share the most frequent sub-key. "Copied" is
+the share of the forged tokens that stand in runs of four of a text that he learnt from.
 """
 
 from collections import Counter
@@ -40,6 +41,7 @@ from shared import arguments, print_header, print_made_with, print_row
 LENGTH = 256
 MIN_TOKENS = 100
 RATE = 1e-4
+RUN = 4
 SCRUBBED = (0.1, 0.2, 0.3)
 Ids = Int[np.ndarray, " n"]
 
@@ -84,16 +86,18 @@ def main() -> None:
     unmarked = [row.ids for row in plain if row.prompt not in prompts]
     tests = [row.ids for row in plain if row.prompt in prompts]
     law = _law(unmarked, model.tokenizer)
-    print_header(["texts", "right", "forged", "median p", *(f"scrubbed {share:g}" for share in SCRUBBED)])
+    print_header(["texts", "right", "forged", "median p", "copied", *(f"scrubbed {share:g}" for share in SCRUBBED)])
     for number in (0, *(number for number in args.learn if number <= len(learnt))):
         stolen, subkey = nothing_of(key), common
         if number:
             stolen, subkey = _learnt(stolen, learnt[:number], unmarked, key, clusters=args.thief == "clusters")
         one = key if key.num_subkeys == 1 else key.subkey(subkey)
-        cells: list[Any] = [number, f"{np.mean([stolen.right(one, ids) for ids in tests]):.3f}", "", ""]
+        cells: list[Any] = [number, f"{np.mean([stolen.right(one, ids) for ids in tests]):.3f}", "", "", ""]
         if number:
-            p = _forged(model, key, stolen, prompts, temperature=args.temperature, bias=args.bias)
-            cells[2:] = [with_interval(percent(p <= RATE), 0), f"{np.median(p):.0e}"]
+            texts = _forged(model, key, stolen, prompts, temperature=args.temperature, bias=args.bias)
+            p = _p_values(key, texts)
+            copied = _copied(model.tokenizer.encode_batch(texts), [row.ids.tolist() for row in learnt[:number]])
+            cells[2:] = [with_interval(percent(p <= RATE), 0), f"{np.median(p):.0e}", f"{copied:.2f}"]
         print_row([*cells, *(_scrubbed(model.tokenizer, key, stolen, held_out, law, share) for share in SCRUBBED)])
     print_made_with("decoding", key.spec.rule, "storyteller")
 
@@ -133,14 +137,26 @@ def _law(texts: Sequence[Ids], tokenizer: Tokenizer) -> Float[np.ndarray, " voca
 
 def _forged(
     model: NetworkDenoiser, key: WatermarkKey, stolen: StolenKey, prompts: Sequence[str], **settings: float
-) -> Float[np.ndarray, " texts"]:
-    """The p-values of texts that the model writes, steered by stolen beliefs."""
+) -> list[str]:
+    """Texts that the model writes, steered by stolen beliefs."""
     ends = [model.tokenizer.encode(prompt)[-16:] for prompt in prompts]
     batch = torch.tensor([each for each in ends if len(each) == 16])
     config = DecodeConfig.of(model, length=LENGTH, cache="dual", **settings)
     rule = believed_rule(stolen, key, len(batch))
     responses = decode(model, batch, config, rule, list(range(len(batch))))
-    return _p_values(key, [model.tokenizer.decode(each.token_ids) for each in responses])
+    return [model.tokenizer.decode(each.token_ids) for each in responses]
+
+
+def _copied(texts: Sequence[Sequence[int]], sources: Sequence[Sequence[int]]) -> float:
+    """The share of the tokens of texts that stand in a run of `RUN` tokens of a source."""
+    runs = {tuple(ids[at : at + RUN]) for ids in sources for at in range(len(ids) - RUN + 1)}
+    copied, tokens = 0, 0
+    for ids in texts:
+        taken = np.zeros(len(ids), dtype=bool)
+        for at in range(len(ids) - RUN + 1):
+            taken[at : at + RUN] |= tuple(ids[at : at + RUN]) in runs
+        copied, tokens = copied + int(taken.sum()), tokens + len(ids)
+    return copied / tokens
 
 
 def believed_rule(stolen: StolenKey, key: WatermarkKey, texts: int) -> DecodeSide:
@@ -162,9 +178,10 @@ def believed_rule(stolen: StolenKey, key: WatermarkKey, texts: int) -> DecodeSid
             return torch.where(believed(words) > 0, 1, -1).to(torch.int8)[:, :, None]
 
     rule = side_of_rows([key.for_text()] * texts, "cpu")
+    assert isinstance(rule, BigramSide | PositionSide)  # `nothing_of` has refused keys of other rules
     kinds: dict[str, type[DecodeSide]] = {"bigram": BelievedPairs, "position": BelievedPositions}
     given = {field.name: getattr(rule, field.name) for field in fields(rule) if field.init}
-    return kinds[key.spec.rule](**given)  # `nothing_of` has refused keys of other rules
+    return kinds[key.spec.rule](**given)
 
 
 def _scrubbed(

@@ -41,6 +41,7 @@ class Rephrase:
         made = generate(
             model,
             [f"{PROMPT}\n\n{passage}" for passage in passages],
+            key=None,
             chat=True,
             pad=True,
             batch_size=_BATCH,
