@@ -1,6 +1,6 @@
 """Measure what checking texts as they are written costs beside decoding them, and compare the verdicts with detect's.
 
-Each built-in model writes a text for each prompt with a default key (256 sub-keys); the same texts are then checked as
+Each built-in model writes a text for each prompt with a default key; the same texts are then checked as
 `check=True` does it, and by a detector of their own. Times are CPU seconds of this process, with one thread.
 """
 

@@ -17,7 +17,7 @@ PANELS = {"narrator": "narrator, 128 tokens", "storyteller": "storyteller, 256 t
 TEXTS = "n = 19 requests for prose (narrator) and 64 story openings (storyteller)"
 # names in the pictures, and the watermarks of decoding.csv
 SERIES = {
-    "dgmark, default key": "bigram 1-4, subkeys 256",
+    "dgmark, 256 sub-keys": "bigram 1-4, subkeys 256",
     "dgmark, one key": "bigram 1-4",
     "unmarked": "unmarked",
     "DMark, delta 2": "dmark delta 2",

@@ -17,7 +17,7 @@ from dgmark_lab.experiments.views.drawn import About, figures_of
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 NAMES = (
-    "dgmark, default key",
+    "dgmark, 256 sub-keys",
     "dgmark, one key",
     "DMark, delta 2",
     "KGW, delta 2",

@@ -52,7 +52,7 @@ def test_the_experiment_of_the_page_says_what_the_attack_leaves_and_draws_its_po
     experiment = parse_toml(content + more, Experiment, "the page")
     store = run_toy(experiment, tmp_path / "runs", length=32)
     made, section = report_toy(experiment, store)
-    name = "dgmark, default key, T = 0.6"
+    name = "dgmark, 256 sub-keys, T = 0.6"
     assert numbers_of(section)["of the setup, T = 0.7", "found, as written"].count == 2
     assert numbers_of(section)[name, "found, typos 0.2"].count == 2
     page = to_page(made, section)

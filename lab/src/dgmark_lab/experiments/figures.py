@@ -36,7 +36,7 @@ UNMARKED = "#777777"
 _KNOWN = {
     "unmarked": UNMARKED,
     "no mark": UNMARKED,
-    "default key": "#0072B2",
+    "256 sub-keys": "#0072B2",
     "one key": "#D55E00",
     "cdmark": "#AA4499",
     "dmark": "#009E73",
