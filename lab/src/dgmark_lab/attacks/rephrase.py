@@ -45,6 +45,7 @@ class Rephrase:
             chat=True,
             pad=True,
             batch_size=_BATCH,
+            cache="prefix",
             seed=int(rng.integers(2**31)),
             length=length + length // 4,
             temperature=self.temperature,
