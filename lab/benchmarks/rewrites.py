@@ -32,7 +32,7 @@ KEYS = 4
 # the bits of a sub-key do not depend on their number, so that the texts serve keys of 16 sub-keys and more
 WRITTEN_SUBKEYS = 16
 MODEL = "narrator"
-WRITING: dict[str, Any] = {"length": 128, "block_length": 32, "temperature": 0.8, "top_p": 0.9}
+WRITING: dict[str, Any] = {"length": 128, "cache": "prefix", "block_length": 32, "temperature": 0.8, "top_p": 0.9}
 
 
 def main() -> None:

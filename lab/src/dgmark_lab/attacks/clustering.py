@@ -58,9 +58,7 @@ def subkey_shares(
     return shares, (shares * evidence).sum(axis=0)
 
 
-def _balanced(
-    evidence: Float[np.ndarray, "texts subkeys"],
-) -> Float[np.ndarray, "texts subkeys"]:
+def _balanced(evidence: Float[np.ndarray, "texts subkeys"]) -> Float[np.ndarray, "texts subkeys"]:
     """Probabilities by this evidence, for sub-keys of equally many texts (Sinkhorn's iteration)."""
     texts, subkeys = evidence.shape
     weight = np.zeros(subkeys)
