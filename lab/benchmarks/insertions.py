@@ -119,7 +119,7 @@ def _measure(name: str, args: Any) -> None:
     prompts = prompts[: args.texts]
     temperature = 0.9 if name == "random" else 0.7
     judge = None if name == "random" else LanguageModel()
-    key = random_key(WatermarkKey.generate(Editing(base, 0.0)).spec, OTHER_KEYS)
+    key = random_key(WatermarkKey.generate(Editing(base, 0.0), subkeys=256).spec, OTHER_KEYS)
     subkeys, detector = list(range(len(prompts))), partial(Detector, tokenizer=base.tokenizer)
     without = None
     for rate in args.rates:

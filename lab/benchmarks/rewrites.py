@@ -2,7 +2,8 @@
 
 Run `python lab/benchmarks/rewrites.py --prompts C4.jsonl --wordnet FOLDER --out FOLDER`. A document consists of answers
 of the narrator to prompts of C4 under one sub-key, 1,024 tokens together. It is rewritten whole, then cut into equal
-parts: eighths hold what was written as 128 tokens, and so on. Texts that --out has are not made again.
+parts: eighths hold what was written as 128 tokens, and so on. Parts of one document share a key and a sub-key, so
+intervals of short texts are too narrow. Sets of texts that --out has are not made again.
 """
 
 import json
@@ -46,19 +47,21 @@ def main() -> None:
     parser.add_argument("--subkeys", type=int, nargs="+", default=[256], help="how many the keys have, from 16 on")
     parser.add_argument("--weighted", action="store_true", help="test by weighted pairs, too")
     args = parser.parse_args()
+    if min(args.subkeys) < WRITTEN_SUBKEYS:
+        parser.error(f"--subkeys is below {WRITTEN_SUBKEYS}, the number that marks the texts")
     args.out.mkdir(parents=True, exist_ok=True)
     model = load_model(MODEL)
     asked = load_prompts("c4", PROMPT_SETS["c4"], args.documents * ANSWERS, {"c4": args.prompts})
     found = [f"found, {TOKENS // cut}" for cut in PARTS]
-    print_header(["least distance", "sub-keys", "test", "rewriting", "digits, 128", *found])
+    print_header(["least distance", "sub-keys", "test", "rewriting", "documents", "digits, 128", *found])
     for nearest in args.nearest:
         fresh = [WatermarkKey.generate(model, nearest=nearest, subkeys=number) for number in args.subkeys]
         keys = [[random_key(one.spec, number) for number in range(KEYS)] for one in fresh]
         write = partial(_documents, model, keys[0], [one.text for one in asked])
-        written = _kept(args.out / f"nearest-{nearest}.json", write)
+        written = _kept(args.out / f"{args.documents}-nearest-{nearest}.json", write)
         for name, edits in _rewritings(args.wordnet).items():
             change = partial(_rewritten, written, edits)
-            changed = _kept(args.out / f"nearest-{nearest}-{name}.json", change) if edits else written
+            changed = _kept(args.out / f"{args.documents}-nearest-{nearest}-{name}.json", change) if edits else written
             for reader in (None, "narrator-base") if args.weighted else (None,):
                 for same in keys:
                     tests = [Detector(key, surprisal_model=reader) for key in same]
@@ -66,7 +69,7 @@ def main() -> None:
                     shares = [with_interval(percent(each <= RATE), 0) for each in p]
                     digits = with_interval(mean(-np.log10(p[0])), 1)
                     test = "weighted" if reader else "count"
-                    print_row([nearest, same[0].num_subkeys, test, name, digits, *shares])
+                    print_row([nearest, same[0].num_subkeys, test, name, len(p[-1]), digits, *shares])
     print_made_with("decoding", "bigram", MODEL)
 
 
@@ -104,7 +107,7 @@ def _rewritten(documents: Sequence[str], edits: Sequence[tuple[str, dict[str, An
 
 
 def _kept(path: Path, make: Any) -> list[str]:
-    """The texts of a file; they are made and added one by one if it lacks them."""
+    """The texts of a file, which is written when all of them are made."""
     if not path.exists():
         atomic_write(path, json.dumps(list(make())))
     texts: list[str] = json.loads(path.read_text(encoding="utf-8"))

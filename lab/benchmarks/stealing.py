@@ -76,8 +76,10 @@ def main() -> None:
     assert isinstance(model, NetworkDenoiser)
     prompts = builtin_prompts()[-args.texts :]
     rows = [row for path in args.marked for row in _rows(path, model.tokenizer)]
-    held_out = [row for row in rows if row.prompt in prompts]
+    held_out = [row for row in rows if row.prompt in prompts][: args.texts]
     learnt = [row for row in rows if row.prompt not in prompts]
+    if not learnt:
+        parser.error("no text answers another prompt than those of the forgeries: give more rows, or fewer --texts")
     common = Counter(row.subkey for row in learnt).most_common(1)[0][0]
     if args.thief == "knows":
         learnt = [row for row in learnt if row.subkey == common]
@@ -92,7 +94,8 @@ def main() -> None:
         if number:
             stolen, subkey = _learnt(stolen, learnt[:number], unmarked, key, clusters=args.thief == "clusters")
         one = key if key.num_subkeys == 1 else key.subkey(subkey)
-        cells: list[Any] = [number, f"{np.mean([stolen.right(one, ids) for ids in tests]):.3f}", "", "", ""]
+        right = f"{np.mean([stolen.right(one, ids) for ids in tests]):.3f}" if tests else ""
+        cells: list[Any] = [number, right, "", "", ""]
         if number:
             texts = _forged(model, key, stolen, prompts, temperature=args.temperature, bias=args.bias)
             p = _p_values(key, texts)

@@ -45,7 +45,7 @@ def main() -> None:
         "--rounds", type=int, default=3, help="rounds of times in one process, of which the median is told"
     )
     given = parser.parse_args()
-    several = random_key(WatermarkKey.generate().spec, 0)
+    several = random_key(WatermarkKey.generate(subkeys=256).spec, 0)
     os.chdir(tempfile.mkdtemp())
     print(f"import of dgmark: {import_seconds():.3f} s")
     if given.texts:

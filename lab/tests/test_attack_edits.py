@@ -236,32 +236,43 @@ def test_only_a_text_is_attacked(name: str, wrong: Any) -> None:
         attack(name)(wrong, dice())
 
 
-def wordnet(folder: Path, nouns: str, data: str) -> str:
-    """A WordNet of nouns alone, whose files begin with a licence as those of WordNet do."""
-    for part in ("noun", "verb", "adj", "adv"):
-        index, synsets = (nouns, data) if part == "noun" else ("", "")
-        (folder / f"index.{part}").write_text("  1 The licence.  \n" + index)
-        (folder / f"data.{part}").write_text("  1 The licence.  \n" + synsets)
+def wordnet(folder: Path, senses: str, nouns: str = "", verbs: str = "") -> str:
+    """A WordNet whose files begin with a licence, as those of WordNet do."""
+    files = {"index.sense": senses, "data.noun": nouns, "data.verb": verbs, "data.adj": "", "data.adv": ""}
+    for name, text in files.items():
+        (folder / name).write_text("  1 The licence.  \n" + text)
     return str(folder)
 
 
-def test_words_are_replaced_by_synonyms_of_their_first_sense(tmp_path: Path) -> None:
-    nouns = "king n 2 1 @ 2 9 00000100 00000300  \nlake n 1 0 1 0 00000400  \n"
-    data = (
+def test_words_are_replaced_by_synonyms_of_their_most_frequent_sense(tmp_path: Path) -> None:
+    nouns = (
         "00000100 18 n 03 king 0 male_monarch 0 Rex 1 001 @ 00000200 n 0000 | a ruler  \n"
         "00000300 18 n 02 king 2 baron 0 000 | a magnate  \n00000400 17 n 02 lake 0 loch 0 000 | water  \n"
+        "00000500 17 n 02 used 0 secondhand 0 000 | never met  \n00000600 17 n 01 wood 0 000 | trees  \n"
     )
-    replace = attack("synonyms", wordnet=wordnet(tmp_path, nouns, data))
-    made = {replace("Kings (two) saw a king by the lake.", dice(seed)) for seed in range(40)}
+    verbs = "00000700 29 v 02 use 0 apply 0 000 | put to work  \n"
+    senses = (
+        "king%1:18:00:: 00000100 1 9\nking%1:18:01:: 00000300 2 4\nlake%1:17:00:: 00000400 1 0\n"
+        "us%1:17:00:: 00000500 1 9\nuse%2:29:00:: 00000700 1 5\nwood%1:17:00:: 00000600 1 5\n"
+    )
+    replace = attack("synonyms", wordnet=wordnet(tmp_path, senses, nouns, verbs))
+    made = {replace("Kings (two) used wood for a king by the lake.", dice(seed)) for seed in range(40)}
     kings, others = ("Male monarchs", "Rexs"), ("male monarch", "Rex")
-    # "lake" was never met in a text, so that its sense is not known to be one that people use
-    assert made == {f"{many} (two) saw a {one} by the lake." for many in kings for one in others}
+    # "lake" was never met in a text, "wood" has no synonym, and "d" is put to verbs alone
+    assert made == {f"{many} (two) applyd wood for a {one} by the lake." for many in kings for one in others}
     half = attack("synonyms", wordnet=str(tmp_path), budget=0.5)("A king, a king.", dice())
     assert half.count("king") == 1
+    with unchecked(), pytest.raises(SettingsError):
+        replace(b"A text.", dice())
 
 
-def test_synonyms_need_a_wordnet(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "senses", ["", "king%1:18:00:: 00000100 1 9\n", "a line\n"], ids=["none", "no synset", "other"]
+)
+def test_synonyms_need_a_wordnet(senses: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="synonyms needs WordNet: give wordnet=FOLDER"):
         attack("synonyms")
-    with pytest.raises(NoTexts, match=r"is no folder of a WordNet database: data\.noun cannot be read"):
-        attack("synonyms", wordnet=str(tmp_path))("a long text", dice())
+    with pytest.raises(NoTexts, match=r"is no folder of a WordNet database: .*No such file"):
+        attack("synonyms", wordnet=str(tmp_path / "nowhere"))("a long text", dice())
+    with pytest.raises(NoTexts, match="is no folder of a WordNet database"):
+        attack("synonyms", wordnet=wordnet(tmp_path, senses))("a long text", dice())

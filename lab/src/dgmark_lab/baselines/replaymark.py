@@ -56,7 +56,7 @@ class ReplayMarkTest(PublishedTest):
 def replay(key: WatermarkKey, prompt: Sequence[int], text: Sequence[int], fpr: float) -> Score:
     """Score the ids of a text after those of its prompt, as the model was given it. Published: the same binomial test.
 
-    What exceeds the key's length is not scored.
+    What exceeds the key's length is not scored. The score says whether a typical mark would reach a p-value of `fpr`.
 
     Raises:
         ModelNotFound: the model is not on this machine.
@@ -101,7 +101,9 @@ class Readings:
 
     @classmethod
     def of(cls, key: WatermarkKey, before: Sequence[int], first: int) -> "Readings":
-        """Read the ids before a block at position `first` (of the prompt, too), once whole and then with a part masked.
+        """Read what stands before a block, once whole and several times with a part masked.
+
+        `before` are the ids of the prompt and of the blocks before it, `first` is the position of its first token.
 
         Raises:
             ModelNotFound: the model is not on this machine.
@@ -151,7 +153,7 @@ def _most_even(
 
 
 def left_out(key: WatermarkKey, columns: int, first: int) -> list[Int[np.ndarray, " places"]]:
-    """Which of the columns before a block at position `first` each of its readings leaves out.
+    """Which of the `columns` tokens before a block at position `first` each of its readings leaves out.
 
     They are the nearest, the farthest, then the key's choices.
     """

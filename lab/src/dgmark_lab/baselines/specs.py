@@ -160,7 +160,7 @@ class GumbelSpec(PublishedSpec):
 class TangoSpec(PublishedSpec):
     """TANGO: tokens whose colour sums to 0 with that of a committed token two places away, on either side, are biased.
 
-    Colours cut a keyed projection of the token embeddings, by default of the model of the key's tokenizer.
+    Colours cut a keyed projection of the token embeddings, which are those of the key's model if none is named.
     """
 
     rule: Literal["tango"] = "tango"
@@ -168,7 +168,9 @@ class TangoSpec(PublishedSpec):
     classes: int = _option(3, "Number of colours.", "in 2..16", ge=2, le=16)
     lag: int = _option(2, "Distance of the two tokens of a pair.", "in 1..16", ge=1, le=16)
     colours: Literal["embeddings", "hash"] = _option(
-        "embeddings", "Colours by the token embeddings, or each token's alone.", "one of: embeddings, hash"
+        "embeddings",
+        "Colours by the token embeddings, or drawn for each token alone (hash).",
+        "one of: embeddings, hash",
     )
     embeddings: str = _option("", "Model whose embeddings are projected.", "a text", default_text="the key's")
     new_only: bool = _new_only()
@@ -179,7 +181,8 @@ class ReplayMarkSpec(PublishedSpec):
     """ReplayMark: draws are repeated where readings of the context by the model disagree, until the key's side comes.
 
     Readings mask what is left of the longest text, and each leaves out another part. The draw after the last repeated
-    one is taken as it comes. A split of 1 is even.
+    one is taken as it comes. A place is a carrier if its split exceeds `least_split`; a split of 1 is even. The key's
+    model reads if no reader is named.
     """
 
     rule: Literal["replaymark"] = "replaymark"

@@ -58,6 +58,8 @@ def run_experiment(
 ) -> None:
     """Make the rows of an experiment that the store does not have yet, and write the plan.
 
+    `load` loads a model by its name, and computes the hash of its weights.
+
     Raises:
         SettingsError: there is no such cell, or a setting is invalid.
         NoTexts: prompts need a file that was not given.

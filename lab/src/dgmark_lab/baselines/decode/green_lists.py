@@ -48,7 +48,8 @@ def without_held(
 ) -> Bool[Tensor, "places vocab"]:
     """Leave out what the tests would not count: tokens that complete a pair which the text already holds.
 
-    `favoured` are the tokens that a bias favours at each place, by its neighbour at the offset, one of `tokens`.
+    `favoured` are the tokens that a bias favours at each place of a canvas, and `tokens` the neighbour of each place,
+    which stands at the offset.
     """
     distance, (first, stop) = abs(offset), step.window.text
     ids = step.window.ids[:, first:stop]
