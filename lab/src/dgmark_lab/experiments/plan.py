@@ -187,8 +187,8 @@ def write_plan(
 ) -> None:
     """Add cells to the plan of an experiment: which rows they consist of. They replace cells of the same name.
 
-    `key` is the run's key. Cells of a run with another model or length, by its options, are dropped. `readers` are the "judge", "reader" and "rater" of the run,
-    as far as it had them; else the plan keeps that of the run before.
+    Cells of a run with another model or length than `options` state are dropped. `key` is the run's, and `readers` are
+    its "judge", "reader" and "rater", as far as it had them; else the plan keeps that of the run before.
     """
     name = experiment.plan_name(options.setup)
     before: Mapping[str, Any] = {}
