@@ -12,7 +12,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from dgmark.arguments.contents import text_of
-from dgmark_lab.attacks.budgets import Share, places
+from dgmark_lab.attacks.budgets import Share, with_others
 
 # Latin letters and the Cyrillic ones that look like them in most fonts
 _LATIN = "aceijopsxyhABCEHIKMOPSTXY"
@@ -45,14 +45,8 @@ class _Replacement:
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         """Return the changed text."""
         text = text_of(text)
-        found = list(self.pattern.finditer(text))
-        pieces, start = [], 0
-        for number in places(len(found), self.budget, rng):
-            begin, end = found[number].span()
-            others = self.others[text[begin:end]]
-            pieces += [text[start:begin], others[int(rng.integers(len(others)))]]
-            start = end
-        return "".join([*pieces, text[start:]])
+        found = [(match.span(), self.others[match[0]]) for match in self.pattern.finditer(text)]
+        return with_others(text, found, self.budget, rng)
 
 
 class Homoglyphs(_Replacement):

@@ -149,14 +149,10 @@ class Paraphrase:
 
 @lru_cache(maxsize=2)
 def load_rewriter(kind: str, name: str, tokenizer: str, device: str | None, dtype: str | None) -> tuple[Any, Any]:
-    """Load a transformers model, in evaluation mode, and its tokenizer.
+    """Load a transformers model of a class (`kind`), in evaluation mode, and its tokenizer, by folder or hub id.
 
-    Args:
-        kind: the class of transformers.
-        name: folder or hub id.
-        tokenizer: folder or hub id.
-        device: a torch device, "auto" for all available ones (needs accelerate), or None for the GPU if there is one.
-        dtype: name of a torch dtype; None for the checkpoint's own.
+    The device "auto" takes all available ones (and needs accelerate), None the GPU if there is one; the dtype None is
+    the checkpoint's own.
 
     Raises:
         MissingExtra: a package is not installed.

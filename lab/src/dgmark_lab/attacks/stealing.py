@@ -107,13 +107,7 @@ class StolenPairs(StolenKey):
         unmarked: Sequence[Ids],
         shares: Float[np.ndarray, " texts"] | None = None,
     ) -> StolenKey:
-        """Believe what texts show.
-
-        Args:
-            marked: token ids of marked texts, each from its first token on.
-            unmarked: token ids of texts of the same model without this key's mark.
-            shares: the probability that each marked text has the sub-key in question; None: 1.
-        """
+        """Believe what texts show; `shares` is the probability that each has the sub-key in question, None: 1."""
         shares = np.ones(len(marked)) if shares is None else shares
         texts = [np.unique(self.count(ids)[0]) for ids in (*marked, *unmarked)]
         words, seen = counts_of(texts)
@@ -176,11 +170,7 @@ def residue_words(tokens: Words, residues: Words) -> Words:
 def odds_of_match(found: np.ndarray, seen: np.ndarray, marked: np.ndarray | float, texts: int) -> np.ndarray:
     """Log-odds that a pair matches: counts are Poisson, in marked text with 2 q or 2 (1 - q) times the rate of other.
 
-    Args:
-        found: how many marked texts have each pair; of several sub-keys, in columns.
-        seen: how many texts have it.
-        marked: how many texts are marked; of several sub-keys, with each.
-        texts: how many texts there are.
+    Of all `texts`, `seen` have the pair; of the `marked` ones, `found` have it. Arrays are broadcast.
     """
     likely, unlikely = (1 + texts - marked + 2 * share * marked for share in (_MATCH, 1 - _MATCH))
     return np.asarray(found * np.log(_MATCH / (1 - _MATCH)) - (seen + _PRIOR) * np.log(likely / unlikely))

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from dgmark.arguments.contents import text_of
 from dgmark.checkpoint.folder import first_line
 from dgmark.errors import NoTexts, SettingsError
-from dgmark_lab.attacks.budgets import Share, places
+from dgmark_lab.attacks.budgets import Share, with_others
 
 # parts of speech by their number in index.sense; 5 is an adjective that goes with another one
 _PARTS = {"1": "noun", "2": "verb", "3": "adj", "4": "adv", "5": "adj"}
@@ -54,12 +54,7 @@ class Synonyms:
         text = text_of(text)
         known = senses(self.wordnet)
         found = [(match.span(), others) for match in _WORD.finditer(text) if (others := _others(known, match[0]))]
-        pieces, start = [], 0
-        for number in places(len(found), self.budget, rng):
-            (begin, end), others = found[number]
-            pieces += [text[start:begin], others[int(rng.integers(len(others)))]]
-            start = end
-        return "".join([*pieces, text[start:]])
+        return with_others(text, found, self.budget, rng)
 
 
 def _others(known: dict[tuple[str, str], Sense], word: str) -> list[str]:
