@@ -68,18 +68,13 @@ def digits_of(row: dict[str, Any], key: WatermarkKey, settings: dict[str, Any]) 
 
 
 def oracle_digits(model: LoadedModel, row: dict[str, Any], key: WatermarkKey) -> dict[str, float]:
-    """Digits of the p-value of a text, with its own sub-key as the only key.
+    """Digits of the p-value of a text, a row of `dgmark generate --json` by rule bigram, under its own sub-key alone.
 
     "best weights": the weighted test in which the weight of a pair is the logarithm of the odds that it matches, given
     the distribution of the draw that completed it, over random keys. "likelihood ratio": of all draws, by which each
     probability was multiplied under this key; over random keys its mean is 1 for each draw, so that 1 / ratio is a
     p-value, but for the few bits that several draws see. Both have half of the rate, as the whole text has in
     `Detector`.
-
-    Args:
-        model: the model, in the number format of the row.
-        row: a row of `dgmark generate --json` by the bigram rule with all its tokens.
-        key: its key, which has sub-keys.
     """
     ratio, weights, matches = 0.0, list[int](), list[bool]()
     dice = torch.Generator().manual_seed(0)

@@ -76,11 +76,8 @@ def matched(curve: Sequence[Measured], reference: Measured) -> dict[str, Estimat
     their logarithm. Draws of the bootstrap that leave the curve go on along its last piece. The interval of a
     share of texts is at least as wide as Wilson's, because the bootstrap sees no doubt where all texts agree.
 
-    Returns each figure there; "temperature" is that between those run, and "perplexity ratio" is over the reference.
-
-    Args:
-        curve: the cells of one scheme, over the same prompts as the reference.
-        reference: the cell to compare with.
+    Returns each figure there; "temperature" is that between those run, and "perplexity ratio" is over the reference,
+    whose prompts are those of the curve's cells.
 
     Raises:
         ValueError: the cells have different numbers of texts.

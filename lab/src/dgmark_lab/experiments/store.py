@@ -103,17 +103,11 @@ class Store:
         what: str = "",
         progress: Progress = lambda *_: None,
     ) -> None:
-        """Make the rows that a file lacks, a batch at a time.
+        """Make the rows that a file of this kind and hash lacks, a batch at a time.
 
-        Args:
-            kind: the folder of the file.
-            name: the hash that names the file.
-            same: fields that all rows of the file share.
-            todo: what each row is made of, by its id.
-            make: makes a row of each.
-            batch: how many rows are made at once.
-            what: the work in words.
-            progress: called with it, the number of rows that there are, and of all, at first and after each batch.
+        All rows of the file share the fields of `same`, and `todo` says by id of what `make` makes each row. `progress`
+        is called with the work in words (`what`), the number of rows that there are, and of all, at first and after
+        each batch.
 
         Raises:
             ResumeMismatch: the file holds rows that differ in a field of `same`.

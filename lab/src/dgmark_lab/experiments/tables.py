@@ -75,15 +75,9 @@ def quantity_table(
 ) -> Table | None:
     """Tabulate cells as rows and quantities as columns, each followed by the paper's values if there are any.
 
-    Columns and rows without a value are left out; None if nothing is left.
-
-    Args:
-        title: the title of the table.
-        cells: names of the cells.
-        quantities: the numbers.
-        columns: the name of a quantity by the heading of its column; a list of names is one of headings, too.
-        paper: the heading of the paper's values.
-        digits: digits after the decimal point of quantities by their names; 3 of others.
+    Columns and rows without a value are left out; None if nothing is left. `columns` has the name of a quantity by the
+    heading of its column (a list of names is one of headings, too), `paper` is the heading of the paper's values, and
+    `digits` those after the decimal point of quantities by their names, 3 of others.
     """
     columns = columns if isinstance(columns, Mapping) else dict(zip(columns, columns, strict=True))
     known = {(q.cell, q.name): q for q in quantities if q.ours is not None or q.paper is not None}
