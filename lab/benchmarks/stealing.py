@@ -5,8 +5,8 @@ generate` by the built-in model. For each number of texts the same model writes 
 learnt from them, and marked texts are scrubbed; both are read as text by the real detector. The thief knows the method:
 he draws by the bits that he believes in, and where he knows nothing there is no bit. A thief need not be unbiased, so
 he may have a --bias. Under a key with sub-keys he counts over all responses; or he clusters them by sub-key, and takes
-the sub-key that explains its responses best; or he knows which of them share the most frequent sub-key. "Copied" is
-the share of the forged tokens that stand in runs of four of a text that he learnt from.
+in turns the sub-keys that explain their responses best; or he knows which of them share the most frequent sub-key.
+"Copied" is the share of the forged tokens that stand in runs of four of a text that he learnt from.
 """
 
 from collections import Counter
@@ -42,6 +42,7 @@ LENGTH = 256
 MIN_TOKENS = 100
 RATE = 1e-4
 RUN = 4
+CLUSTERS = 8
 SCRUBBED = (0.1, 0.2, 0.3)
 Ids = Int[np.ndarray, " n"]
 
@@ -90,14 +91,20 @@ def main() -> None:
     law = _law(unmarked, model.tokenizer)
     print_header(["texts", "right", "forged", "median p", "copied", *(f"scrubbed {share:g}" for share in SCRUBBED)])
     for number in (0, *(number for number in args.learn if number <= len(learnt))):
-        stolen, subkey = nothing_of(key), common
+        beliefs = [(nothing_of(key), common)]
         if number:
-            stolen, subkey = _learnt(stolen, learnt[:number], unmarked, key, clusters=args.thief == "clusters")
-        one = key if key.num_subkeys == 1 else key.subkey(subkey)
-        right = f"{np.mean([stolen.right(one, ids) for ids in tests]):.3f}" if tests else ""
-        cells: list[Any] = [number, right, "", "", ""]
+            beliefs = _learnt(beliefs[0][0], learnt[:number], unmarked, key, clusters=args.thief == "clusters")
+        stolen = beliefs[0][0]
+        shares = [
+            one.right(key if key.num_subkeys == 1 else key.subkey(subkey), ids)
+            for one, subkey in beliefs
+            for ids in tests
+        ]
+        cells: list[Any] = [number, f"{np.mean(shares):.3f}" if shares else "", "", "", ""]
         if number:
-            texts = _forged(model, key, stolen, prompts, temperature=args.temperature, bias=args.bias)
+            settings = {"temperature": args.temperature, "bias": args.bias}
+            turns = [(one, prompts[turn :: len(beliefs)]) for turn, (one, _) in enumerate(beliefs)]
+            texts = [text for one, asked in turns for text in _forged(model, key, one, asked, **settings)]
             p = _p_values(key, texts)
             copied = _copied(model.tokenizer.encode_batch(texts), [row.ids.tolist() for row in learnt[:number]])
             cells[2:] = [with_interval(percent(p <= RATE), 0), f"{np.median(p):.0e}", f"{copied:.2f}"]
@@ -107,15 +114,15 @@ def main() -> None:
 
 def _learnt(
     blank: StolenKey, rows: Sequence[Row], unmarked: Sequence[Ids], key: WatermarkKey, *, clusters: bool
-) -> tuple[StolenKey, int]:
-    """What a thief learns, and the sub-key that he has learnt most of."""
+) -> list[tuple[StolenKey, int]]:
+    """What a thief learns, and the sub-key that he has learnt most of; of clusters, the best ones."""
     marked, subkeys = [row.ids for row in rows], np.array([row.subkey for row in rows])
     if not clusters:
-        return blank.learn(marked, unmarked), Counter(subkeys.tolist()).most_common(1)[0][0]
+        return [(blank.learn(marked, unmarked), Counter(subkeys.tolist()).most_common(1)[0][0])]
     assert isinstance(blank, StolenPairs)
     shares, evidence = subkey_shares(blank, marked, unmarked, key.num_subkeys, np.random.default_rng(0))
-    best = shares[:, int(evidence.argmax())]
-    return blank.learn(marked, unmarked, best), int(np.bincount(subkeys, best).argmax())
+    best = [shares[:, column] for column in np.argsort(-evidence)[:CLUSTERS].tolist()]
+    return [(blank.learn(marked, unmarked, each), int(np.bincount(subkeys, each).argmax())) for each in best]
 
 
 def _rows(path: Path, tokenizer: Tokenizer) -> list[Row]:
