@@ -1,9 +1,9 @@
 """Measure what rewriting leaves of the mark, by the length of the text.
 
-Run `python lab/benchmarks/rewrites.py --prompts C4.jsonl --wordnet FOLDER --out FOLDER`. A document consists of answers
-of the narrator to prompts of C4 under one sub-key, 1,024 tokens together. It is rewritten whole, then cut into equal
-parts: eighths hold what was written as 128 tokens, and so on. Parts of one document share a key and a sub-key, so
-intervals of short texts are too narrow. Sets of texts that --out has are not made again.
+Run `python lab/benchmarks/rewrites.py --wordnet FOLDER --out FOLDER`. A document consists of texts of the storyteller
+under one sub-key, or with --prompts of answers of the narrator to C4, 1,024 tokens together. It is rewritten whole,
+then cut into equal parts: eighths hold what was written as 128 tokens, and so on. Parts of one document share a key
+and a sub-key, so intervals of short texts are too narrow. Sets of texts that --out has are not made again.
 """
 
 import json
@@ -20,26 +20,28 @@ from dgmark.files.outputs import atomic_write
 from dgmark.models.denoiser import Denoiser
 from dgmark_lab.attacks import attack
 from dgmark_lab.evaluate.estimates import mean, percent
-from dgmark_lab.experiments.prompt_sets import load_prompts
+from dgmark_lab.experiments.prompt_sets import builtin_prompts, load_prompts
 from dgmark_lab.experiments.spec import PROMPT_SETS
 from dgmark_lab.experiments.tables import with_interval
 from shared import arguments, print_header, print_made_with, print_row, random_key
 
 TOKENS = 1024
-ANSWERS = 12
 PARTS = (8, 4, 2, 1)
 RATE = 1e-4
 KEYS = 4
 # the bits of a sub-key do not depend on their number, so that the texts serve keys of 16 sub-keys and more
 WRITTEN_SUBKEYS = 16
-MODEL = "narrator"
-WRITING: dict[str, Any] = {"length": 128, "cache": "prefix", "block_length": 32, "temperature": 0.8, "top_p": 0.9}
+# how many texts a document is made of, and how they are written
+WRITING: dict[str, tuple[int, dict[str, Any]]] = {
+    "storyteller": (5, {"length": 256, "cache": "dual", "temperature": 0.55}),
+    "narrator": (12, {"length": 128, "cache": "prefix", "temperature": 0.8, "top_p": 0.9, "chat": True, "pad": True}),
+}
 
 
 def main() -> None:
     """Print the tables."""
     parser = arguments()
-    parser.add_argument("--prompts", type=Path, required=True, help='JSON Lines with texts of C4 as "text"')
+    parser.add_argument("--prompts", type=Path, help='for the narrator: JSON Lines with texts of C4 as "text"')
     parser.add_argument("--wordnet", required=True, help="folder of a WordNet database")
     parser.add_argument("--out", type=Path, required=True, help="folder of the texts")
     parser.add_argument("--documents", type=int, default=32)
@@ -50,19 +52,22 @@ def main() -> None:
     if min(args.subkeys) < WRITTEN_SUBKEYS:
         parser.error(f"--subkeys is below {WRITTEN_SUBKEYS}, the number that marks the texts")
     args.out.mkdir(parents=True, exist_ok=True)
-    model = load_model(MODEL)
-    asked = load_prompts("c4", PROMPT_SETS["c4"], args.documents * ANSWERS, {"c4": args.prompts})
+    model = load_model("narrator" if args.prompts else "storyteller")
+    count = args.documents * WRITING[model.tokenizer.name][0]
+    asked = builtin_prompts()[:count]
+    if args.prompts:
+        asked = [one.text for one in load_prompts("c4", PROMPT_SETS["c4"], count, {"c4": args.prompts})]
     found = [f"found, {TOKENS // cut}" for cut in PARTS]
     print_header(["least distance", "sub-keys", "test", "rewriting", "documents", "digits, 128", *found])
     for nearest in args.nearest:
         fresh = [WatermarkKey.generate(model, nearest=nearest, subkeys=number) for number in args.subkeys]
         keys = [[random_key(one.spec, number) for number in range(KEYS)] for one in fresh]
-        write = partial(_documents, model, keys[0], [one.text for one in asked])
+        write = partial(_documents, model, keys[0], asked)
         written = _kept(args.out / f"{args.documents}-nearest-{nearest}.json", write)
-        for name, edits in _rewritings(args.wordnet).items():
+        for name, edits in _rewritings(args.wordnet, model.tokenizer.name).items():
             change = partial(_rewritten, written, edits)
             changed = _kept(args.out / f"{args.documents}-nearest-{nearest}-{name}.json", change) if edits else written
-            for reader in (None, "narrator-base") if args.weighted else (None,):
+            for reader in (None, "builtin") if args.weighted else (None,):
                 for same in keys:
                     tests = [Detector(key, surprisal_model=reader) for key in same]
                     p = [np.array(list(_p_values(tests, model.tokenizer, changed, cut))) for cut in PARTS]
@@ -70,12 +75,12 @@ def main() -> None:
                     digits = with_interval(mean(-np.log10(p[0])), 1)
                     test = "weighted" if reader else "count"
                     print_row([nearest, same[0].num_subkeys, test, name, len(p[-1]), digits, *shares])
-    print_made_with("decoding", "bigram", MODEL)
+    print_made_with("decoding", "bigram", model.tokenizer.name)
 
 
-def _rewritings(wordnet: str) -> dict[str, list[tuple[str, dict[str, Any]]]]:
+def _rewritings(wordnet: str, tokenizer: str) -> dict[str, list[tuple[str, dict[str, Any]]]]:
     """The attacks of each rewriting, in order."""
-    words = {"unit": "word", "tokenizer": MODEL}
+    words = {"unit": "word", "tokenizer": tokenizer}
     return {
         "as written": [],
         "20 % of words replaced at random": [("substitution", {"budget": 0.2} | words)],
@@ -83,18 +88,19 @@ def _rewritings(wordnet: str) -> dict[str, list[tuple[str, dict[str, Any]]]]:
         "reordered": [("reorder", words)],
         "half of the words of WordNet replaced": [("synonyms", {"wordnet": wordnet, "budget": 0.5})],
         "all words of WordNet replaced": [("synonyms", {"wordnet": wordnet})],
-        "rephrased": [("rephrase", {"model": MODEL})],
+        "rephrased": [("rephrase", {})],
     }
 
 
 def _documents(model: Denoiser, keys: Sequence[WatermarkKey], prompts: Sequence[str]) -> Iterator[str]:
     """Texts of exactly `TOKENS` tokens; a document that remains shorter is left out."""
-    of_answers = np.arange(len(prompts)) // ANSWERS
+    texts, settings = WRITING[model.tokenizer.name]
+    of_answers = np.arange(len(prompts)) // texts
     subkeys = np.random.default_rng(8).integers(WRITTEN_SUBKEYS, size=of_answers[-1] + 1)[of_answers]
     marking = [keys[number % len(keys)] for number in of_answers.tolist()]
-    made = generate(model, prompts, key=marking, subkey=subkeys.tolist(), chat=True, pad=True, batch_size=32, **WRITING)
-    for start in range(0, len(made), ANSWERS):
-        ids = model.tokenizer.encode("\n\n".join(one.text.strip() for one in made[start : start + ANSWERS]))
+    made = generate(model, prompts, key=marking, subkey=subkeys.tolist(), batch_size=32, **settings)
+    for start in range(0, len(made), texts):
+        ids = model.tokenizer.encode("\n\n".join(one.text.strip() for one in made[start : start + texts]))
         yield model.tokenizer.decode(ids[:TOKENS]) if len(ids) >= TOKENS else ""
 
 

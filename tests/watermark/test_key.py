@@ -144,7 +144,7 @@ def test_a_fresh_key_marks_pairs_and_a_plain_one_of_positions_has_a_code_of_16(
     else:
         assert isinstance(spec, BigramSpec)
         assert pairs
-        assert (spec.nearest, spec.farthest, spec.subkeys) == (1, 4, options.get("subkeys", 32))
+        assert (spec.nearest, spec.farthest, spec.subkeys) == (1, 4, options.get("subkeys", 64))
 
 
 def test_fresh_keys_have_secrets_and_ids_of_their_own() -> None:

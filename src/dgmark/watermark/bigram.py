@@ -30,8 +30,8 @@ MAX_DISTANCE: Final = 64
 # of a new key: evidence and quality of text were best among 1 to 1, 2, 3, 4, 8 and 16 (lab/docs/results/decoding.md)
 DISTANCES: Final = (1, 4)
 MAX_SUBKEYS: Final = 65_536
-# of a new key: the fewest under which a thief without a bias forged no text after a hundred (docs/security.md)
-DEFAULT_SUBKEYS: Final = 32
+# of a new key: the fewest at which a hundred texts let no thief without a bias forge 1 in 20 (docs/security.md)
+DEFAULT_SUBKEYS: Final = 64
 # ids fill 24 bits of the hashed word, and the number of a sub-key without its last six bits the 16 bits above them
 MAX_TABLE: Final = 2**24
 _ID_BITS, _OUTPUT_BITS = 24, 64

@@ -109,7 +109,7 @@ class WatermarkKey:
                 length.
             name: whose texts it marks, such as "ACME", for the sentences of verdicts: up to 80 visible characters.
             options: options of the rule, which are the fields of its spec; None stands for the default. `BigramSpec`
-                has nearest (1), farthest (4), tokens ("exact") and subkeys (32); `PositionSpec` has modulus (2),
+                has nearest (1), farthest (4), tokens ("exact") and subkeys (64); `PositionSpec` has modulus (2),
                 rotation (0), grouping ("keyed") and code_length (16 for a keyed key of modulus 2 without rotation, else
                 0).
 
