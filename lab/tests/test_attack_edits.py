@@ -262,8 +262,9 @@ def test_words_are_replaced_by_synonyms_of_their_most_frequent_sense(tmp_path: P
     assert made == {f"{many} (two) applyd wood for a {one} by the lake." for many in kings for one in others}
     half = attack("synonyms", wordnet=str(tmp_path), budget=0.5)("A king, a king.", dice())
     assert half.count("king") == 1
+    wrong: Any = b"A text."
     with unchecked(), pytest.raises(SettingsError):
-        replace(b"A text.", dice())
+        replace(wrong, dice())
 
 
 @pytest.mark.parametrize(

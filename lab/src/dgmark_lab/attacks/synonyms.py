@@ -27,7 +27,7 @@ _WORD = re.compile(r"[^\W\d_]{4,}")
 class Sense(NamedTuple):
     """How often a word was met in this sense in tagged texts, and other words for it."""
 
-    count: int
+    tagged: int
     others: list[str]
 
 
@@ -64,8 +64,8 @@ def _others(known: dict[tuple[str, str], Sense], word: str) -> list[str]:
         stem = word.lower().removesuffix(ending)
         for part in parts if word.lower().endswith(ending) else ():
             sense = known.get((stem, part), best)
-            if sense.count > best.count:
-                best = Sense(sense.count, [other + ending for other in sense.others])
+            if sense.tagged > best.tagged:
+                best = Sense(sense.tagged, [other + ending for other in sense.others])
     return [other.capitalize() if word[0].isupper() else other for other in best.others]
 
 
@@ -83,7 +83,7 @@ def senses(folder: str) -> dict[tuple[str, str], Sense]:
             key, offset, _, count = line.split()
             word, _, numbers = key.partition("%")
             part = _PARTS[numbers[0]]
-            if int(count) > found.get((word, part), Sense(0, [])).count:
+            if int(count) > found.get((word, part), Sense(0, [])).tagged:
                 others = [other.replace("_", " ") for other in synsets[part][int(offset)] if other.lower() != word]
                 found[word, part] = Sense(int(count), others)
     except (OSError, ValueError, LookupError) as error:
