@@ -33,7 +33,7 @@ KEYS = 4
 WRITTEN_SUBKEYS = 16
 # how many texts a document is made of, and how they are written
 WRITING: dict[str, tuple[int, dict[str, Any]]] = {
-    "storyteller": (5, {"length": 256, "cache": "dual", "temperature": 0.55}),
+    "storyteller": (5, {"length": 256, "cache": "dual", "temperature": 0.55, "pad": True}),
     "narrator": (12, {"length": 128, "cache": "prefix", "temperature": 0.8, "top_p": 0.9, "chat": True, "pad": True}),
 }
 
