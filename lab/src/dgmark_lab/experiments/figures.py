@@ -121,20 +121,12 @@ def chart(
     beside: bool = False,
     better: str = "",
 ) -> Figure:
-    """Draw lines in panels side by side.
+    """Draw lines in panels side by side; all y axes begin at 0, and with `share_y` they have one scale.
 
-    Args:
-        panels: the panels.
-        question: what the figure answers.
-        caption: the texts, their number and the model.
-        x: what the x axes show.
-        y: what the y axes show.
-        top: where the y axes end; None: beyond the largest value.
-        log_x: whether the x axes are logarithmic, with base 2.
-        share_y: whether the panels have one scale in y; all begin at 0.
-        beside: whether names stand at the right, in the order of the last points, for lines over the same few x, which
-            have the ticks; else near their last points.
-        better: the good corner, such as "upper left", to which an arrow points.
+    `caption` names the texts, their number and the model. The y axes end at `top`, or beyond the largest value. With
+    `log_x` the x axes are logarithmic, with base 2. With `beside`, for lines over the same few x, which have the ticks,
+    names stand at the right in the order of the last points; else near their last points. An arrow points to the
+    corner that is `better`, such as "upper left".
     """
     figure, every = new_figure(4.3, question, caption, len(panels), sharey=share_y)
     solid = colours_of(line.name for panel in panels for line in panel.lines if not line.dashed)

@@ -41,12 +41,9 @@ def requests(rng: np.random.Generator) -> Iterator[str]:
 
 
 def write_own_texts(base: Path, path: Path, settings: OwnTexts) -> None:
-    """Let the base answer requests for stories, a row for each batch; resume an unfinished file.
+    """Let the base in a folder answer requests for stories, a row for each batch; resume an unfinished file.
 
-    Args:
-        base: folder of the base.
-        path: JSON Lines: in "texts", token ids of each "prompt" and "text", and the text as "plain" characters.
-        settings: number of texts, their length, and how to sample them.
+    The JSON Lines file has, in "texts", token ids of each "prompt" and "text", and the text as "plain" characters.
 
     Raises:
         ResumeMismatch: the file holds other rows, or texts of other settings.
