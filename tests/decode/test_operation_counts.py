@@ -62,13 +62,13 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def counted(kind: str, device: torch.device) -> Counter[str]:
-    """The operations of all steps of a block but the first and the last; all tokens survive re-tokenization.
+    """The operations of all steps of a block but the first and the last, in fp32; all tokens survive re-tokenization.
 
     Args:
         kind: which keys the rows have.
         device: the device of the canvas.
     """
-    model, mode, found = load_model("storyteller"), Operations(), list[Counter[str]]()
+    model, mode, found = load_model("storyteller", dtype="fp32"), Operations(), list[Counter[str]]()
     config = DecodeConfig(length=STEPS + 2, block_length=STEPS + 2, temperature=0.5)
     ids = model.tokenizer.encode("Once upon a time there was")
 
@@ -93,7 +93,7 @@ def counted(kind: str, device: torch.device) -> Counter[str]:
 
 def keys_of(kind: str) -> list[WatermarkKey | None]:
     """Keys of the rows: none, one, sub-keys of one with pairs at distance 0 or without, or one for each row."""
-    model = load_model("storyteller")
+    model = load_model("storyteller", dtype="fp32")
     if kind.startswith("sub-keys"):
         nearest = 1 - kind.endswith("distance 0")
         key = bound_key("counted", model, rule="bigram", nearest=nearest, subkeys=256)
