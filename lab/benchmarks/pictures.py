@@ -84,11 +84,9 @@ def length_lines(cells: Cells, model: str) -> list[Line]:
     """The share of texts that are found in as many tokens."""
     lines = []
     for name, temperature in SHOWN[model].items():
-        needed = {
-            share: cells[model, SERIES[name], temperature or 0.0].get(f"tokens for {share} %") for share in SHARES
-        }
-        points = [(tokens, Estimate(share)) for share, tokens in needed.items() if tokens and tokens.value > 0]
-        lines.append(Line(name, points))
+        measured = cells[model, SERIES[name], temperature or 0.0]
+        needed = [(measured.get(f"tokens for {share} %"), Estimate(share)) for share in SHARES]
+        lines.append(Line(name, [(tokens, share) for tokens, share in needed if tokens and tokens.value > 0]))
     return lines
 
 

@@ -38,6 +38,7 @@ from dgmark_lab.experiments.prompt_sets import builtin_prompts
 from dgmark_lab.experiments.tables import with_interval
 from shared import arguments, print_header, print_made_with, print_row
 
+THIEVES = ("counts", "clusters", "knows")
 LENGTH = 256
 MIN_TOKENS = 100
 RATE = 1e-4
@@ -59,17 +60,11 @@ def main() -> None:
     """Print the table."""
     parser = arguments()
     parser.add_argument("marked", type=Path, nargs="+")
-    parser.add_argument(
-        "--unmarked", type=Path, nargs="+", required=True, help="texts of the same model without this key's mark"
-    )
+    parser.add_argument("--unmarked", type=Path, nargs="+", required=True, help="rows without this key's mark")
     parser.add_argument("--key", type=Path, required=True)
     parser.add_argument("--learn", type=int, nargs="+", default=[1, 10, 100, 1000], help="texts to learn from")
-    parser.add_argument(
-        "--texts", type=int, default=64, help="texts to forge: to the last prompts, from which no text is learnt"
-    )
-    parser.add_argument(
-        "--thief", choices=["counts", "clusters", "knows"], default="counts", help="what he does with sub-keys"
-    )
+    parser.add_argument("--texts", type=int, default=64, help="texts to forge, to as many of the last prompts")
+    parser.add_argument("--thief", choices=THIEVES, default="counts", help="what the thief does with sub-keys")
     parser.add_argument("--temperature", type=float, default=0.5, help="of the forger")
     parser.add_argument("--bias", type=float, default=0.0, help="of the forger")
     args = parser.parse_args()

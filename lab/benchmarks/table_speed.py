@@ -34,16 +34,9 @@ COMMANDS = {
 def main() -> None:
     """Print the figures."""
     parser = arguments()
-    parser.add_argument(
-        "--texts",
-        type=int,
-        default=1000,
-        help="texts of 256 tokens to measure times with; ten times as many for what starts processes",
-    )
+    parser.add_argument("--texts", type=int, default=1000, help="texts to time; ten times as many for commands")
     parser.add_argument("--rows", type=int, nargs="*", default=[], help="numbers of short rows to measure memory with")
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="rounds of times in one process, of which the median is told"
-    )
+    parser.add_argument("--rounds", type=int, default=3, help="how often to time what runs in one process")
     given = parser.parse_args()
     several = random_key(WatermarkKey.generate(subkeys=256).spec, 0)
     os.chdir(tempfile.mkdtemp())
@@ -55,9 +48,8 @@ def main() -> None:
             print_row([way, *(f"{1e3 * of[way]:.2f}" for of in times)])
     if given.rows:
         several.save("memory.json")
-        print_header(
-            ["command", "short rows", "peak memory, GB", "of the largest process", "processor seconds", "seconds"]
-        )
+        memory = ["peak memory, GB", "of the largest process"]
+        print_header(["command", "short rows", *memory, "processor seconds", "seconds"])
     for rows in given.rows:
         write_table([f"This is the short text number {n}." for n in range(rows)])
         for way, command in COMMANDS.items():
