@@ -7,6 +7,7 @@ To print the counts by kind: `PYTHONPATH=tests python tests/decode/test_operatio
 
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 from unittest.mock import Mock, patch
 
@@ -19,11 +20,12 @@ from dgmark.decode import Canvas, DecodeConfig, RoundTrip, decode_steps, side_of
 from dgmark.decode.steps import loop
 from dgmark.decode.steps.canvas import collect_steps
 from dgmark.models.denoiser import open_session
+from dgmark.models.loaded import LoadedModel
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import bound_key
 from support.other_device import DEVICE, Far, OtherDevice
 
-ROWS, STEPS = 8, 32
+ROWS, STEPS = 8, 8
 _IMPLICIT = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
@@ -61,6 +63,12 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return call
 
 
+@cache
+def storyteller() -> LoadedModel:
+    """The model whose steps are counted."""
+    return load_model("storyteller", dtype="fp32")
+
+
 def counted(kind: str, device: torch.device) -> Counter[str]:
     """The operations of all steps of a block but the first and the last, in fp32; all tokens survive re-tokenization.
 
@@ -68,7 +76,7 @@ def counted(kind: str, device: torch.device) -> Counter[str]:
         kind: which keys the rows have.
         device: the device of the canvas.
     """
-    model, mode, found = load_model("storyteller", dtype="fp32"), Operations(), list[Counter[str]]()
+    model, mode, found = storyteller(), Operations(), list[Counter[str]]()
     config = DecodeConfig(length=STEPS + 2, block_length=STEPS + 2, temperature=0.5)
     ids = model.tokenizer.encode("Once upon a time there was")
 
@@ -93,7 +101,7 @@ def counted(kind: str, device: torch.device) -> Counter[str]:
 
 def keys_of(kind: str) -> list[WatermarkKey | None]:
     """Keys of the rows: none, one, sub-keys of one with pairs at distance 0 or without, or one for each row."""
-    model = load_model("storyteller", dtype="fp32")
+    model = storyteller()
     if kind.startswith("sub-keys"):
         nearest = 1 - kind.endswith("distance 0")
         key = bound_key("counted", model, rule="bigram", nearest=nearest, subkeys=256)
