@@ -7,7 +7,7 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist wo
 # modules are compiled when they are first imported, as most never are, and then kept, whatever the shell's setting
 export PYTHONDONTWRITEBYTECODE :=
 PROJECTS := pyproject.toml builtin/pyproject.toml documents/pyproject.toml service/pyproject.toml lab/pyproject.toml constraints.txt
-# uv installs in a fourth of the time that pip takes, from the indexes that pip is set to; where it fails, pip installs
+# uv installs in a third of the time that pip takes, from the indexes that pip is set to; where it fails, pip installs
 INDEXES = $$($(BIN)/python -m pip config list | sed 's/\\n/ /g' | \
 	sed -nE "s/.*\.((extra-)?index-url|find-links)='(.*)'/\1 \3/p" | awk '{ for (i = 2; i <= NF; i++) print "--" $$1, $$i }')
 UV = $(BIN)/python -m uv pip install --quiet --python $(BIN)/python --index-strategy unsafe-best-match $(INDEXES)
@@ -38,7 +38,8 @@ quick: .venv/.dev
 	$(PYTEST) -m "not slow" --ignore lab --ignore tests/docs
 
 # The tests with the lowest and with the newest versions that pyproject.toml allows, each in an environment made anew.
-# torch alone has the version of constraints.txt. With PYTHON=python3.13 the environment is one of another Python.
+# torch alone is taken by pip, at the version of constraints.txt: an index may have several builds of it, and the lowest
+# takes gigabytes. With PYTHON=python3.13 the environment is one of another Python.
 test-lowest: RESOLUTION = lowest-direct
 test-newest: RESOLUTION = highest
 test-lowest test-newest: BIN = .venv/$(@:test-%=%)/bin
@@ -46,7 +47,8 @@ test-lowest test-newest: test-%: .venv/.python
 	rm -rf .venv/$*
 	$(PYTHON) -m venv .venv/$*
 	$(PIP) --constraint constraints.txt uv
-	grep '^torch==' constraints.txt > .venv/$*/torch.txt
+	$(PIP) --no-deps --constraint constraints.txt torch
+	$(BIN)/python -m pip freeze | grep '^torch==' > .venv/$*/torch.txt
 	$(UV) --resolution $(RESOLUTION) --overrides .venv/$*/torch.txt \
 		--editable ./builtin --editable '.[dev]' --editable ./documents --editable ./service --editable './lab[bench]'
 	$(PYTEST)
