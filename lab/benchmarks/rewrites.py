@@ -80,7 +80,7 @@ def main() -> None:
         written = _documents(store, model, keys[0], asked)
         for name in args.rewritings:
             edits = [(each, given.get(each, words) | options) for each, options in REWRITINGS[name]]
-            changed = _rewritten(store, written, edits)
+            changed = _rewritten(store, written, edits) if edits else written
             for reader in (None, "builtin") if args.weighted else (None,):
                 for same in keys:
                     tests = [Detector(key, surprisal_model=reader) for key in same]
@@ -125,9 +125,9 @@ def _kept(
     store: Store, kind: Kind, same: Row, count: int, make: Callable[[list[int]], list[Row]], batch: int
 ) -> list[str]:
     """The texts that the store has, after those that it lacks are made."""
-    todo = {str(number): number for number in range(count)}
-    store.complete(kind, digest(same), {"recipe": digest(same)}, todo, make, batch=batch)
-    rows = store.read(kind, digest(same), todo)
+    todo, recipe = {str(number): number for number in range(count)}, digest(same)
+    store.complete(kind, recipe, {"recipe": recipe}, todo, make, batch=batch)
+    rows = store.read(kind, recipe, todo)
     return [rows[number]["text"] for number in todo]
 
 

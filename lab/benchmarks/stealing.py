@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--unmarked", type=Path, nargs="+", required=True, help="rows without this key's mark")
     parser.add_argument("--key", type=Path, required=True)
     parser.add_argument("--learn", type=int, nargs="+", default=[1, 10, 100, 1000], help="texts to learn from")
-    parser.add_argument("--texts", type=int, default=64, help="texts to forge, to as many of the last prompts")
+    parser.add_argument("--texts", type=int, default=64, help="texts to forge, to the last prompts, not learnt from")
     parser.add_argument("--thief", choices=THIEVES, default="counts", help="what the thief does with sub-keys")
     parser.add_argument("--temperature", type=float, default=0.5, help="of the forger")
     parser.add_argument("--bias", type=float, default=0.0, help="of the forger")

@@ -34,7 +34,7 @@ COMMANDS = {
 def main() -> None:
     """Print the figures."""
     parser = arguments()
-    parser.add_argument("--texts", type=int, default=1000, help="texts to time; ten times as many for commands")
+    parser.add_argument("--texts", type=int, default=1000, help="texts of 256 tokens; ten times as many for commands")
     parser.add_argument("--rows", type=int, nargs="*", default=[], help="numbers of short rows to measure memory with")
     parser.add_argument("--rounds", type=int, default=3, help="how often to time what runs in one process")
     given = parser.parse_args()

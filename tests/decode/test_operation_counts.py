@@ -7,7 +7,6 @@ To print the counts by kind: `PYTHONPATH=tests python tests/decode/test_operatio
 
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 from unittest.mock import Mock, patch
 
@@ -20,7 +19,7 @@ from dgmark.decode import Canvas, DecodeConfig, RoundTrip, decode_steps, side_of
 from dgmark.decode.steps import loop
 from dgmark.decode.steps.canvas import collect_steps
 from dgmark.models.denoiser import open_session
-from dgmark.models.loaded import LoadedModel
+from dgmark.models.load import NetworkDenoiser
 from dgmark.watermark.key import WatermarkKey
 from support.known_keys import bound_key
 from support.other_device import DEVICE, Far, OtherDevice
@@ -63,20 +62,15 @@ class Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return call
 
 
-@cache
-def storyteller() -> LoadedModel:
-    """The model whose steps are counted."""
-    return load_model("storyteller", dtype="fp32")
-
-
-def counted(kind: str, device: torch.device) -> Counter[str]:
-    """The operations of all steps of a block but the first and the last, in fp32; all tokens survive re-tokenization.
+def counted(model: NetworkDenoiser, kind: str, device: torch.device) -> Counter[str]:
+    """The operations of all steps of a block but the first and the last; all tokens survive re-tokenization.
 
     Args:
+        model: the storyteller in fp32; in bf16 a step takes one operation more.
         kind: which keys the rows have.
         device: the device of the canvas.
     """
-    model, mode, found = storyteller(), Operations(), list[Counter[str]]()
+    mode, found = Operations(), list[Counter[str]]()
     config = DecodeConfig(length=STEPS + 2, block_length=STEPS + 2, temperature=0.5)
     ids = model.tokenizer.encode("Once upon a time there was")
 
@@ -92,16 +86,15 @@ def counted(kind: str, device: torch.device) -> Counter[str]:
         OtherDevice(),
     ):
         canvas = Canvas.after(torch.tensor([ids] * ROWS), config.length, model.mask_id).to(device)
-        side, check = side_of_rows(keys_of(kind), device), RoundTrip.of(model.tokenizer, 0)
+        side, check = side_of_rows(keys_of(model, kind), device), RoundTrip.of(model.tokenizer, 0)
         for _ in collect_steps(model, canvas, decode_steps(model, canvas, config, side, [*range(ROWS)], check)):
             found.append(mode.counts)
             mode.counts = Counter()
     return sum(found[1:-1], Counter())
 
 
-def keys_of(kind: str) -> list[WatermarkKey | None]:
+def keys_of(model: NetworkDenoiser, kind: str) -> list[WatermarkKey | None]:
     """Keys of the rows: none, one, sub-keys of one with pairs at distance 0 or without, or one for each row."""
-    model = storyteller()
     if kind.startswith("sub-keys"):
         nearest = 1 - kind.endswith("distance 0")
         key = bound_key("counted", model, rule="bigram", nearest=nearest, subkeys=256)
@@ -117,13 +110,17 @@ MOST |= {"sub-keys, distance 0": (168, 177)}
 
 @pytest.mark.parametrize("device", [torch.device("cpu"), DEVICE])
 @pytest.mark.parametrize("kind", MOST)
-def test_a_step_takes_no_more_operations_than_are_stated(kind: str, device: torch.device) -> None:
-    assert counted(kind, device).total() <= MOST[kind][device == DEVICE] * STEPS
+def test_a_step_takes_no_more_operations_than_are_stated(
+    storyteller: NetworkDenoiser, kind: str, device: torch.device
+) -> None:
+    assert counted(storyteller, kind, device).total() <= MOST[kind][device == DEVICE] * STEPS
 
 
 if __name__ == "__main__":
+    loaded = load_model(dtype="fp32", device="cpu")
+    assert isinstance(loaded, NetworkDenoiser)
     for kind in MOST:
         for device in (torch.device("cpu"), DEVICE):
-            counts = counted(kind, device)
+            counts = counted(loaded, kind, device)
             print(f"\n{kind}, {'a device' if device == DEVICE else 'CPU'}: {counts.total() / STEPS:.1f} a step")
             print(", ".join(f"{name} {count / STEPS:.3g}" for name, count in counts.most_common()))
